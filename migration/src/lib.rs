@@ -1,0 +1,45 @@
+//! The tables of Largesse. Each constraint says which promise it keeps.
+//!
+//! The statements are written out, since what matters here (deferred references, partial indexes, STRICT tables) is what
+//! schema builders leave out. One text serves both databases; the types that differ are filled in by [`dialect`].
+
+use sea_orm_migration::prelude::*;
+use sea_orm_migration::sea_orm::DbBackend;
+
+mod m20261129_000001_wallets;
+
+/// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
+pub struct Migrator;
+
+#[async_trait::async_trait]
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![Box::new(m20261129_000001_wallets::Migration)]
+    }
+}
+
+/// Replaces the placeholders of a migration's text by what the database calls them, and splits it into statements.
+///
+/// SQLite's tables are STRICT: an integer that overflowed in SQL would otherwise be stored as a float without a word.
+fn dialect(backend: DbBackend, text: &str) -> Vec<String> {
+    let words: [(&str, &str); 6] = match backend {
+        DbBackend::Postgres => [
+            ("{uuid}", "uuid"),
+            ("{bigint}", "bigint"),
+            ("{time}", "timestamptz(3)"),
+            ("{bytes}", "bytea"),
+            ("{json}", "jsonb"),
+            ("{table}", ""),
+        ],
+        _ => [
+            ("{uuid}", "blob"),
+            ("{bigint}", "integer"),
+            ("{time}", "text"),
+            ("{bytes}", "blob"),
+            ("{json}", "text"),
+            ("{table}", "STRICT"),
+        ],
+    };
+    let text = words.iter().fold(text.to_owned(), |text, (placeholder, word)| text.replace(placeholder, word));
+    text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,126 @@
+//! Who the caller is: bearer tokens, read in this one place.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use chrono::Utc;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, TokenSettings};
+use crate::member::Member;
+
+/// How far two clocks may differ. RFC 7519, section 4.1.4, allows "some small leeway"; the library's minute is not small.
+const LEEWAY_SECONDS: u64 = 5;
+
+/// Who asks.
+#[derive(Clone)]
+pub(super) enum Caller {
+    /// No token was sent. Such a caller may read the schema.
+    Anonymous,
+    /// A member.
+    Member(Member),
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anonymous => f.write_str("anonymous"),
+            Self::Member(member) => write!(f, "{}", member.id()),
+        }
+    }
+}
+
+/// A token that was sent and is not good. The reason is for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct BadToken(String);
+
+/// Reads and makes tokens with one secret.
+pub struct Tokens {
+    decoding: DecodingKey,
+    encoding: EncodingKey,
+    validation: Validation,
+    member_claim: String,
+}
+
+impl Tokens {
+    /// HS256 with this secret, and no other algorithm.
+    pub fn new(secret: &SecretString, settings: &TokenSettings) -> Result<Self, ConfigError> {
+        let unusable = |error: jsonwebtoken::errors::Error| ConfigError::because("token.secret", &error);
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        // Whom else the identity provider names as audience is no concern of this server.
+        validation.validate_aud = false;
+        validation.set_required_spec_claims(&["exp"]);
+        Ok(Self {
+            decoding: DecodingKey::from_secret(secret.expose_secret().as_bytes()).map_err(unusable)?,
+            encoding: EncodingKey::from_secret(secret.expose_secret().as_bytes()).map_err(unusable)?,
+            validation,
+            member_claim: settings.member_claim.clone(),
+        })
+    }
+
+    /// Makes a token for a member.
+    pub fn mint(&self, member: &Member, roles: &[String], expires_in: Duration) -> Result<String, String> {
+        let now = Utc::now().timestamp();
+        let lifetime = i64::try_from(expires_in.as_secs()).map_err(|error| error.to_string())?;
+        let mut claims = Map::new();
+        claims.insert(self.member_claim.clone(), json!(member.name()));
+        claims.insert("iat".to_owned(), json!(now));
+        claims.insert("exp".to_owned(), json!(now.saturating_add(lifetime)));
+        if !roles.is_empty() {
+            claims.insert("roles".to_owned(), json!(roles));
+        }
+        encode(&Header::new(Algorithm::HS256), &claims, &self.encoding).map_err(|error| error.to_string())
+    }
+
+    /// Reads the caller off a request's headers. No token is an anonymous caller; a token that is not good is refused whole.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller, BadToken> {
+        let mut sent = headers.get_all(AUTHORIZATION).iter();
+        let Some(header) = sent.next() else { return Ok(Caller::Anonymous) };
+        if sent.next().is_some() {
+            return Err(BadToken("more than one Authorization header".to_owned()));
+        }
+        let text = header.to_str().map_err(|_| BadToken("the Authorization header is not ASCII".to_owned()))?;
+        let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(BadToken("the Authorization scheme is not Bearer".to_owned()));
+        }
+        self.member(token.trim()).map(Caller::Member)
+    }
+
+    fn member(&self, token: &str) -> Result<Member, BadToken> {
+        let decoded = decode::<Map<String, Value>>(token, &self.decoding, &self.validation);
+        let claims = decoded.map_err(|error| BadToken(error.to_string()))?.claims;
+        match claims.get(&self.member_claim) {
+            Some(Value::String(name)) => {
+                Member::parse(name).map_err(|error| BadToken(format!("the member's name {error}")))
+            }
+            Some(_) => Err(BadToken(format!("the claim \"{}\" is not a text", self.member_claim))),
+            None => Err(BadToken(format!("there is no claim \"{}\"", self.member_claim))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(secret: &str) -> Tokens {
+        let settings = TokenSettings { secret: None, member_claim: "sub".to_owned() };
+        Tokens::new(&SecretString::from(secret), &settings).unwrap()
+    }
+
+    #[test]
+    fn a_token_names_its_member_under_its_secret_alone() {
+        let alice = Member::parse("alice").unwrap();
+        let token = tokens("0".repeat(32).as_str()).mint(&alice, &[], Duration::from_mins(1)).unwrap();
+        assert_eq!(tokens("0".repeat(32).as_str()).member(&token).unwrap(), alice);
+        assert!(tokens("1".repeat(32).as_str()).member(&token).is_err());
+    }
+}

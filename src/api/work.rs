@@ -1,0 +1,136 @@
+//! Money work in a task of its own, and the outcome table.
+//!
+//! | outcome | stored as the key's answer | the lock |
+//! |---|---|---|
+//! | the request fails validation or coercion | no | never taken |
+//! | done | yes | kept to its end |
+//! | business refusal (`userErrors`) | yes | shortened, by token |
+//! | replay; same key with other arguments | no | kept |
+//! | `INVALID_INPUT`, FORBIDDEN, key in use at this moment, a failure that certainly rolled back | no | released, by token |
+//! | unknown: deadline passed or client gone while the task runs, connection lost at COMMIT, panic | perhaps | kept |
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_graphql::{Context, QueryPathSegment};
+use tokio_util::task::TaskTracker;
+
+use super::token::Caller;
+use crate::cooldown::{Admission, Ended};
+use crate::error::{Deadline, Failure};
+use crate::ledger::once::Answer;
+use crate::member::Member;
+use crate::operations::ClaimRefused;
+
+/// How long after the deadline a task that ended at it may still say how.
+const TIME_TO_SAY_HOW: Duration = Duration::from_millis(250);
+
+/// What one request carries through the schema.
+pub(super) struct Request {
+    /// Names the request in answers and in the log.
+    pub(super) id: String,
+    pub(super) caller: Caller,
+    pub(super) deadline: Deadline,
+    /// Money work is under way or done: whatever fails from here on, nobody may say that nothing was done.
+    pub(super) work_began: Arc<AtomicBool>,
+    /// Taken by the guard, by response key, until the work begins.
+    admissions: Mutex<HashMap<String, Admission>>,
+    tasks: TaskTracker,
+}
+
+impl Request {
+    pub(super) fn new(id: String, caller: Caller, deadline: Deadline, tasks: TaskTracker) -> Self {
+        let (work_began, admissions) = (Arc::new(AtomicBool::new(false)), Mutex::default());
+        Self { id, caller, deadline, work_began, admissions, tasks }
+    }
+
+    /// The member who asks.
+    pub(super) fn member(&self) -> Result<&Member, Failure> {
+        match &self.caller {
+            Caller::Member(member) => Ok(member),
+            Caller::Anonymous => Err(Failure::Unauthenticated),
+        }
+    }
+
+    pub(super) fn admit(&self, response_key: &str, admission: Admission) {
+        self.admissions().insert(response_key.to_owned(), admission);
+    }
+
+    /// Takes an admission out: the work's, or the guard's after a field that began no work.
+    pub(super) fn take_admission(&self, response_key: &str) -> Option<Admission> {
+        self.admissions().remove(response_key)
+    }
+
+    fn admissions(&self) -> std::sync::MutexGuard<'_, HashMap<String, Admission>> {
+        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Does the work of a root field in a task of its own, which ends the field's admission once it knows how the work ended.
+/// A client that hangs up, or a deadline that passes, stops the waiting and not the work.
+pub(super) async fn perform<T: Outcome>(
+    context: &Context<'_>,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let request = context.data_unchecked::<Request>();
+    let attempt = response_key(context).and_then(|key| request.take_admission(key)).map(Admission::begin);
+    request.work_began.store(true, Ordering::Relaxed);
+    let task = request.tasks.spawn(async move {
+        let result = work.await;
+        if let Some(attempt) = attempt {
+            attempt.end(how_it_ended(&result)).await;
+        }
+        result
+    });
+    match tokio::time::timeout_at((request.deadline.instant() + TIME_TO_SAY_HOW).into(), task).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(Failure::unknown(format!("the work ended without an answer: {panic}"))),
+        Err(_) => Err(Failure::unknown("the deadline passed while the work was under way")),
+    }
+}
+
+/// An answer, as far as the lock is concerned.
+pub(super) trait Outcome: Send + 'static {
+    fn ended(&self) -> Ended;
+}
+
+impl<R: Send + 'static> Outcome for Answer<R> {
+    fn ended(&self) -> Ended {
+        match self {
+            Self::Refused { replayed: false, .. } => Ended::Shortened,
+            Self::Done { .. } | Self::Refused { replayed: true, .. } | Self::Mismatch => Ended::Kept,
+        }
+    }
+}
+
+impl<T: Send + 'static> Outcome for Result<T, ClaimRefused> {
+    fn ended(&self) -> Ended {
+        if self.is_ok() { Ended::Kept } else { Ended::Shortened }
+    }
+}
+
+fn how_it_ended<T: Outcome>(result: &Result<T, Failure>) -> Ended {
+    match result {
+        Ok(answer) => answer.ended(),
+        Err(Failure::OutcomeUnknown(_)) => Ended::Kept,
+        Err(
+            Failure::Unauthenticated
+            | Failure::Forbidden
+            | Failure::BadInput(_)
+            | Failure::KeyInUse
+            | Failure::Unavailable(_)
+            | Failure::Internal(_),
+        ) => Ended::Released,
+    }
+}
+
+/// The name under which a root field's result stands in the answer: its alias, or its name.
+fn response_key<'a>(context: &'a Context<'_>) -> Option<&'a str> {
+    match context.path_node.as_ref()?.segment {
+        QueryPathSegment::Name(name) => Some(name),
+        QueryPathSegment::Index(_) => None,
+    }
+}

@@ -1,0 +1,502 @@
+//! Settings: defaults, then `largesse.toml`, then the environment, then flags. `docs/settings.md` lists each of them.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use chrono_tz::Tz;
+use figment::Figment;
+use figment::providers::{Format, Serialized, Toml};
+use figment::value::{Tag, Value};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::amount::CurrencyCode;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// `postgres://…` or `sqlite:…`.
+    #[serde(serialize_with = "hide")]
+    pub database_url: Option<SecretString>,
+    /// `redis://…` or `rediss://…`; without it, cooldowns live in the process.
+    #[serde(serialize_with = "hide")]
+    pub redis_url: Option<SecretString>,
+    /// Whose tokens are good.
+    pub token: TokenSettings,
+    /// Limits of a request.
+    pub request: RequestSettings,
+    /// The pool and its time limits.
+    pub database: DatabaseSettings,
+    /// Layer 1.
+    pub cooldown: CooldownSettings,
+    /// The units of value, the default one first.
+    pub currencies: Vec<Currency>,
+    /// The daily bonus; off without amounts.
+    pub daily_bonus: DailyBonusSettings,
+    /// The signup bonus; off without an amount.
+    pub signup_bonus: SignupBonusSettings,
+    /// Transfers between members.
+    pub transfer: TransferSettings,
+    /// Idempotency keys.
+    pub keys: KeySettings,
+    /// What the log looks like.
+    pub log: LogSettings,
+}
+
+/// Whose tokens are good.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSettings {
+    /// The HS256 secret, 32 bytes or more.
+    #[serde(serialize_with = "hide")]
+    pub secret: Option<SecretString>,
+    /// The claim that holds the member's name.
+    pub member_claim: String,
+}
+
+/// Limits of a request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSettings {
+    /// After this, no statement, retry or COMMIT of a request starts.
+    pub deadline_ms: u64,
+    /// The largest body.
+    pub body_limit_bytes: usize,
+    /// How long `/readyz` says "stopping" before new connections are refused.
+    pub drain_ms: u64,
+}
+
+/// The pool and its time limits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatabaseSettings {
+    /// Connections to PostgreSQL.
+    pub pool_size: u32,
+    /// The longest a statement may run.
+    pub statement_timeout_ms: u64,
+    /// The longest a statement may wait for a row.
+    pub lock_timeout_ms: u64,
+    /// Send the time limits with each BEGIN, for poolers that refuse connect options.
+    pub set_local: bool,
+}
+
+/// Layer 1.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CooldownSettings {
+    /// Whether the layer is on.
+    pub enabled: bool,
+    /// What every key in Redis begins with.
+    pub prefix: String,
+    /// How long the lock lasts after a business refusal.
+    pub after_refusal_ms: u64,
+    /// The longest a Redis command may take.
+    pub command_timeout_ms: u64,
+    /// The longest connecting to Redis may take; nobody waits for it.
+    pub connect_timeout_ms: u64,
+    /// Settings per mutation, by its field name.
+    pub actions: BTreeMap<String, ActionSettings>,
+}
+
+/// The cooldown of one mutation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ActionSettings {
+    /// The window; the schema's default if left out.
+    pub window_ms: Option<u64>,
+    /// What to do while Redis is away.
+    pub without_redis: WithoutRedis,
+}
+
+/// What a guarded mutation does while Redis is away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WithoutRedis {
+    /// Keep cooldowns inside the process.
+    #[default]
+    UseProcess,
+    /// Answer UNAVAILABLE.
+    Refuse,
+}
+
+/// A unit of value.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Currency {
+    /// Its code.
+    pub code: CurrencyCode,
+    /// How many digits stand behind the decimal point.
+    pub decimals: u8,
+    /// Whether members may send it to each other.
+    #[serde(default = "yes")]
+    pub transferable: bool,
+}
+
+/// The daily bonus.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DailyBonusSettings {
+    /// What the days of a streak pay, in minor units of the default currency; later days pay as the last one.
+    pub amounts: Vec<i64>,
+    /// The IANA zone that decides which day it is.
+    pub time_zone: String,
+    /// The hour, 0 to 23, at which the day begins there.
+    pub day_begins_at_hour: u32,
+}
+
+/// The signup bonus.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignupBonusSettings {
+    /// Minor units of the default currency.
+    pub amount: Option<i64>,
+}
+
+/// Transfers between members.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferSettings {
+    /// Whether members may transfer at all.
+    pub enabled: bool,
+    /// The smallest amount, in minor units.
+    pub smallest: i64,
+    /// The largest amount, in minor units; none if left out.
+    pub largest: Option<i64>,
+    /// Whether a note may go with it.
+    pub memo: bool,
+}
+
+/// Idempotency keys.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeySettings {
+    /// How long a refusal is remembered.
+    pub refusal_retention_days: u32,
+}
+
+/// What the log looks like.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// One JSON object a line, or lines for people.
+    pub format: LogFormat,
+    /// What to log, in `tracing`'s filter language.
+    pub filter: String,
+}
+
+/// What the log looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Pretty,
+    /// For collectors.
+    Json,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            database_url: None,
+            redis_url: None,
+            token: TokenSettings { secret: None, member_claim: "sub".to_owned() },
+            request: RequestSettings { deadline_ms: 3000, body_limit_bytes: 1 << 20, drain_ms: 500 },
+            database: DatabaseSettings {
+                pool_size: 16,
+                statement_timeout_ms: 1000,
+                lock_timeout_ms: 750,
+                set_local: false,
+            },
+            cooldown: CooldownSettings {
+                enabled: true,
+                prefix: "largesse".to_owned(),
+                after_refusal_ms: 1000,
+                command_timeout_ms: 150,
+                connect_timeout_ms: 1000,
+                actions: BTreeMap::new(),
+            },
+            currencies: vec![Currency {
+                code: CurrencyCode::parse("PTS").expect("three upper-case letters"),
+                decimals: 0,
+                transferable: true,
+            }],
+            daily_bonus: DailyBonusSettings { amounts: Vec::new(), time_zone: "UTC".to_owned(), day_begins_at_hour: 0 },
+            signup_bonus: SignupBonusSettings { amount: None },
+            transfer: TransferSettings { enabled: true, smallest: 1, largest: None, memo: true },
+            keys: KeySettings { refusal_retention_days: 7 },
+            log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned() },
+        }
+    }
+}
+
+/// One sentence that says which setting cannot be, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    /// `cooldown.actions` names a mutation that does not exist or declares no cooldown.
+    pub fn unknown_action(action: &str) -> Self {
+        Self(format!("cooldown.actions.{action}: there is no mutation of this name with a cooldown"))
+    }
+
+    /// A setting that a command needs and that is not there.
+    pub fn missing(sentence: &str) -> Self {
+        Self(sentence.to_owned())
+    }
+
+    /// A setting whose value a library refuses.
+    pub fn because(setting: &str, reason: &dyn std::fmt::Display) -> Self {
+        Self(format!("{setting}: {reason}"))
+    }
+}
+
+/// The environment's variables that are read without the prefix, since every platform sets them by these names.
+const CUSTOMARY: [(&str, &str); 2] = [("DATABASE_URL", "database_url"), ("REDIS_URL", "redis_url")];
+
+/// The prefix of all others: `cooldown.after_refusal_ms` is `LARGESSE_COOLDOWN_AFTER_REFUSAL_MS`.
+const PREFIX: &str = "LARGESSE_";
+
+/// The shortest secret: RFC 7518, section 3.2, wants a key as long as the hash for HS256.
+const SHORTEST_SECRET_BYTES: usize = 32;
+
+/// What the window leaves for taking and ending a lock and for the network between the parts.
+const WINDOW_MARGIN_MS: u64 = 500;
+
+/// Keys that moved value are kept for ever; a refusal must outlive a phone's retries over a day.
+const SHORTEST_RETENTION_DAYS: u32 = 1;
+
+impl Settings {
+    /// Reads the file, if there is one, and the environment over `defaults`. Variables with our prefix that name no
+    /// setting are returned, to be warned about: Kubernetes sets some for a service of our name.
+    pub fn read(
+        defaults: &Settings,
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut figment = Figment::from(Serialized::defaults(defaults));
+        if let Some(file) = file {
+            if !file.is_file() {
+                return Err(ConfigError(format!("the settings file {} does not exist", file.display())));
+            }
+            figment = figment.merge(Toml::file_exact(file));
+        }
+        let names = variables(defaults);
+        let mut unknown = Vec::new();
+        for (variable, text) in environment {
+            match names.get(&variable) {
+                Some(setting) => figment = figment.merge((setting.as_str(), value_of(&text, setting))),
+                None if variable.starts_with(PREFIX) => unknown.push(variable),
+                None => {}
+            }
+        }
+        let mut settings: Self = figment.extract().map_err(|error| ConfigError(error.to_string()))?;
+        settings.keep_secrets_of(defaults);
+        settings.check()?;
+        Ok((settings, unknown))
+    }
+
+    /// Secrets are not written out, so they do not come back through the defaults.
+    fn keep_secrets_of(&mut self, defaults: &Settings) {
+        self.database_url = self.database_url.take().or_else(|| defaults.database_url.clone());
+        self.redis_url = self.redis_url.take().or_else(|| defaults.redis_url.clone());
+        self.token.secret = self.token.secret.take().or_else(|| defaults.token.secret.clone());
+    }
+
+    /// Says which setting cannot be, if any.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_times()?;
+        self.check_values()?;
+        let secret = self.token.secret.as_ref().map(|secret| secret.expose_secret().len());
+        demand(secret.is_none_or(|length| length >= SHORTEST_SECRET_BYTES), || {
+            format!("token.secret must have at least {SHORTEST_SECRET_BYTES} bytes")
+        })?;
+        let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
+        demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
+        self.time_zone().map(drop)
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        let (request, database) = (&self.request, &self.database);
+        demand(database.lock_timeout_ms > 0 && database.lock_timeout_ms < database.statement_timeout_ms, || {
+            "database.lock_timeout_ms must be above zero and below database.statement_timeout_ms".to_owned()
+        })?;
+        demand(database.statement_timeout_ms <= request.deadline_ms, || {
+            "database.statement_timeout_ms must not be above request.deadline_ms".to_owned()
+        })?;
+        let windows = self.cooldown.actions.iter().filter_map(|(action, settings)| Some((action, settings.window_ms?)));
+        windows.into_iter().try_for_each(|(action, window)| self.check_window(action, Duration::from_millis(window)))
+    }
+
+    /// The window must cover the work: a lock that ended while its attempt still runs would admit a second one beside it.
+    pub fn check_window(&self, action: &str, window: Duration) -> Result<(), ConfigError> {
+        let work = self.request.deadline_ms + self.database.statement_timeout_ms + WINDOW_MARGIN_MS;
+        demand(!self.cooldown.enabled || window >= Duration::from_millis(work), || {
+            format!(
+                "the cooldown window of {action} is {} ms, but must cover the work: request.deadline_ms + \
+                 database.statement_timeout_ms + {WINDOW_MARGIN_MS} ms = {work} ms",
+                window.as_millis()
+            )
+        })
+    }
+
+    fn check_values(&self) -> Result<(), ConfigError> {
+        demand(!self.currencies.is_empty(), || "currencies must name at least one currency".to_owned())?;
+        let mut codes: Vec<_> = self.currencies.iter().map(|currency| &currency.code).collect();
+        codes.sort();
+        codes.dedup();
+        demand(codes.len() == self.currencies.len(), || "currencies must not name a currency twice".to_owned())?;
+        demand(self.daily_bonus.day_begins_at_hour < 24, || {
+            "daily_bonus.day_begins_at_hour must be an hour from 0 to 23".to_owned()
+        })?;
+        demand(self.transfer.smallest > 0, || "transfer.smallest must be greater than zero".to_owned())?;
+        demand(self.transfer.largest.is_none_or(|largest| largest >= self.transfer.smallest), || {
+            "transfer.largest must not be below transfer.smallest".to_owned()
+        })?;
+        demand(self.database.pool_size > 0, || "database.pool_size must be greater than zero".to_owned())?;
+        demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
+            format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")
+        })
+    }
+
+    /// The zone that decides which day it is.
+    pub fn time_zone(&self) -> Result<Tz, ConfigError> {
+        let name = &self.daily_bonus.time_zone;
+        name.parse().map_err(|_| ConfigError(format!("daily_bonus.time_zone: there is no zone \"{name}\"")))
+    }
+
+    /// The default currency: the first one.
+    pub fn default_currency(&self) -> &Currency {
+        &self.currencies[0]
+    }
+
+    /// The settings of a currency, if it is offered.
+    pub fn currency(&self, code: &str) -> Option<&Currency> {
+        self.currencies.iter().find(|currency| currency.code.as_str() == code)
+    }
+
+    /// The time a request has.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_millis(self.request.deadline_ms)
+    }
+}
+
+fn demand(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError(sentence())) }
+}
+
+/// The name of each variable and the setting that it sets, read off the settings themselves.
+pub fn variables(settings: &Settings) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    if let Ok(Value::Dict(_, tree)) = Value::serialize(settings) {
+        collect_settings("", &tree, &mut names);
+    }
+    for (variable, setting) in CUSTOMARY {
+        names.retain(|_, other| other != setting);
+        names.insert(variable.to_owned(), setting.to_owned());
+    }
+    names
+}
+
+fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMap<String, String>) {
+    for (key, value) in tree {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match value {
+            // An empty table is a map by action, which is set as a whole: `{transfer = {window_ms = 9000}}`.
+            Value::Dict(_, inner) if !inner.is_empty() => collect_settings(&path, inner, names),
+            _ => drop(names.insert(format!("{PREFIX}{}", path.replace('.', "_").to_uppercase()), path)),
+        }
+    }
+}
+
+/// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
+fn value_of(text: &str, setting: &str) -> Value {
+    const TEXTS: [&str; 7] =
+        ["database_url", "redis_url", "token.secret", "token.member_claim", "cooldown.prefix", "log.filter", "listen"];
+    if TEXTS.contains(&setting) {
+        return Value::String(Tag::Default, text.to_owned());
+    }
+    text.parse().unwrap_or_else(|_| Value::String(Tag::Default, text.to_owned()))
+}
+
+/// Secrets are read and never written.
+#[allow(clippy::ref_option, reason = "serde passes the field as it is")]
+fn hide<S: Serializer>(_: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_none()
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(file: &str, environment: &[(&str, &str)]) -> Result<(Settings, Vec<String>), ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("largesse.toml");
+        std::fs::write(&path, file).unwrap();
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Settings::read(&Settings::default(), Some(&path), environment)
+    }
+
+    #[test]
+    fn the_environment_overrides_the_file_which_overrides_the_defaults() {
+        let file = "[request]\ndeadline_ms = 2000\nbody_limit_bytes = 5000\n";
+        let (settings, unknown) = read(file, &[("LARGESSE_REQUEST_DEADLINE_MS", "2500")]).unwrap();
+        assert_eq!((settings.request.deadline_ms, settings.request.body_limit_bytes), (2500, 5000));
+        assert_eq!(settings.database.lock_timeout_ms, 750);
+        assert!(unknown.is_empty());
+    }
+
+    #[test]
+    fn customary_names_secrets_lists_and_tables_are_read_from_the_environment() {
+        let (settings, _) = read(
+            "",
+            &[
+                ("DATABASE_URL", "postgres://db/x"),
+                ("LARGESSE_TOKEN_SECRET", "01234567890123456789012345678901"),
+                ("LARGESSE_DAILY_BONUS_AMOUNTS", "[10, 20]"),
+                ("LARGESSE_SIGNUP_BONUS_AMOUNT", "100"),
+                ("LARGESSE_COOLDOWN_ACTIONS", "{transfer={window_ms=9000,without_redis=\"refuse\"}}"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(settings.database_url.unwrap().expose_secret(), "postgres://db/x");
+        assert_eq!(settings.token.secret.unwrap().expose_secret(), "01234567890123456789012345678901");
+        assert_eq!((settings.daily_bonus.amounts, settings.signup_bonus.amount), (vec![10, 20], Some(100)));
+        assert_eq!(settings.cooldown.actions["transfer"].window_ms, Some(9000));
+        assert_eq!(settings.cooldown.actions["transfer"].without_redis, WithoutRedis::Refuse);
+    }
+
+    #[test]
+    fn unknown_variables_are_named_and_unknown_keys_refused() {
+        let (_, unknown) = read("", &[("LARGESSE_PORT", "tcp://10.0.0.1:80"), ("HOME", "/")]).unwrap();
+        assert_eq!(unknown, ["LARGESSE_PORT"]);
+        let error = read("[request]\ndeadlin_ms = 2000\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("deadlin_ms"), "{error}");
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_in_one_sentence() {
+        for (file, word) in [
+            ("[cooldown.actions.transfer]\nwindow_ms = 4000\n", "must cover the work"),
+            ("[daily_bonus]\ntime_zone = \"Mars/Olympus\"\n", "no zone \"Mars/Olympus\""),
+            ("[daily_bonus]\nday_begins_at_hour = 24\n", "0 to 23"),
+            ("[token]\nsecret = \"short\"\n", "at least 32 bytes"),
+            ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),
+            ("[signup_bonus]\namount = 0\n", "greater than zero"),
+            ("currencies = []\n", "at least one currency"),
+        ] {
+            let error = read(file, &[]).unwrap_err().to_string();
+            assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Locks in one Redis, shared by all processes.
+//!
+//! One connection of the pool is shared by all attempts: it carries any number of commands at once, so nobody fetches a
+//! connection for a command. A keeper in the background opens it, watches it when a command went wrong, and opens another.
+//! While there is none, attempts learn so at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, cmd};
+use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::{Notify, watch};
+
+use super::{Lock, Verdict};
+use crate::config::CooldownSettings;
+
+/// Deletes the lock if it is still ours. A comparison and a deletion in two commands could delete another's.
+const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// Lets the lock end earlier if it is still ours; never later.
+const SHORTEN: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) \
+                       then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+
+/// How long the keeper waits before it tries to connect again: Redis is used again well within two seconds of its return.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+
+/// A Redis. Clones share its connection.
+#[derive(Clone)]
+pub(super) struct Redis {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connection: watch::Receiver<Option<MultiplexedConnection>>,
+    /// Told when a command went wrong: the keeper looks at the connection.
+    suspect: Arc<Notify>,
+}
+
+/// Why Redis did not decide.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Away {
+    #[error("there is no connection to Redis")]
+    NotConnected,
+    #[error("{0}")]
+    Failed(#[from] RedisError),
+}
+
+impl Redis {
+    pub(super) fn open(url: &SecretString, settings: &CooldownSettings) -> Result<Self, RedisError> {
+        let command = Duration::from_millis(settings.command_timeout_ms);
+        let connect = Duration::from_millis(settings.connect_timeout_ms);
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(Some(command)).set_connection_timeout(Some(connect));
+        let manager = Manager::new_with_config(url.expose_secret(), config)?;
+        let timeouts = Timeouts { wait: Some(connect), create: Some(connect), recycle: Some(command) };
+        let pool = Pool::builder(manager).max_size(1).runtime(Runtime::Tokio1).timeouts(timeouts).build();
+        let pool = pool.expect("a pool with time-outs builds wherever a runtime is named");
+        let (sender, connection) = watch::channel(None);
+        let suspect = Arc::new(Notify::new());
+        tokio::spawn(keep_connected(pool, sender, suspect.clone()));
+        Ok(Self { shared: Arc::new(Shared { connection, suspect }) })
+    }
+
+    /// `SET NX` and `PTTL` in one round trip say "admitted" or for how long another holds the lock.
+    pub(super) async fn take(&self, lock: &Lock) -> Result<Verdict, Away> {
+        let mut connection = self.connection()?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("SET").arg(&lock.key).arg(&lock.token).arg("NX").arg("PX").arg(millis(lock.window));
+        pipeline.cmd("PTTL").arg(&lock.key);
+        let taking = Taking { redis: self, connection: connection.clone(), lock: Some(lock) };
+        let (set, left_ms): (Option<String>, i64) = match pipeline.query_async(&mut connection).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                self.shared.suspect.notify_one();
+                return Err(error.into());
+            }
+        };
+        taking.decided();
+        // A lock that ended between the two commands, or ends now, is over in a millisecond at most.
+        Ok(if set.is_some() {
+            Verdict::Admitted
+        } else {
+            Verdict::Refused(Duration::from_millis(left_ms.max(1).unsigned_abs()))
+        })
+    }
+
+    pub(super) async fn release(&self, lock: &Lock) {
+        self.settle(&release(lock), "release").await;
+    }
+
+    pub(super) async fn shorten(&self, lock: &Lock, to: Duration) {
+        let mut script = cmd("EVAL");
+        script.arg(SHORTEN).arg(1).arg(&lock.key).arg(&lock.token).arg(millis(to));
+        self.settle(&script, "shorten").await;
+    }
+
+    pub(super) async fn answers(&self) -> bool {
+        let Ok(mut connection) = self.connection() else { return false };
+        let answered = ping(&mut connection).await;
+        if !answered {
+            self.shared.suspect.notify_one();
+        }
+        answered
+    }
+
+    /// A lock that could not be ended ends with its window.
+    async fn settle(&self, script: &Cmd, what: &'static str) {
+        let result = match self.connection() {
+            Ok(mut connection) => script.query_async::<i64>(&mut connection).await.map_err(Away::from),
+            Err(away) => Err(away),
+        };
+        if let Err(cause) = result {
+            self.shared.suspect.notify_one();
+            tracing::warn!(%cause, what, "a cooldown's lock stays to the end of its window");
+        }
+    }
+
+    fn connection(&self) -> Result<MultiplexedConnection, Away> {
+        self.shared.connection.borrow().clone().ok_or(Away::NotConnected)
+    }
+}
+
+/// An attempt that waits for Redis. A frozen Redis applies late what it was sent: if no answer came, or nobody waits for it
+/// any more, the release of the token follows on the same connection, so no lock is left without an attempt behind it.
+struct Taking<'a> {
+    redis: &'a Redis,
+    connection: MultiplexedConnection,
+    lock: Option<&'a Lock>,
+}
+
+impl Taking<'_> {
+    fn decided(mut self) {
+        self.lock = None;
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        let Some(lock) = self.lock else { return };
+        let (script, mut connection) = (release(lock), self.connection.clone());
+        let suspect = self.redis.shared.suspect.clone();
+        tokio::spawn(async move {
+            if script.query_async::<i64>(&mut connection).await.is_err() {
+                suspect.notify_one();
+            }
+        });
+    }
+}
+
+fn release(lock: &Lock) -> Cmd {
+    let mut script = cmd("EVAL");
+    script.arg(RELEASE).arg(1).arg(&lock.key).arg(&lock.token);
+    script
+}
+
+/// PX takes whole milliseconds above zero.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> bool {
+    cmd("PING").query_async::<String>(connection).await.is_ok()
+}
+
+/// Publishes a connection as long as it answers. Ends when nobody listens any more.
+async fn keep_connected(pool: Pool, sender: watch::Sender<Option<MultiplexedConnection>>, suspect: Arc<Notify>) {
+    let mut away = false;
+    while !sender.is_closed() {
+        match pool.get().await {
+            Ok(pooled) => {
+                if std::mem::take(&mut away) {
+                    tracing::info!("Redis is back");
+                }
+                let mut connection = MultiplexedConnection::clone(&pooled);
+                sender.send_replace(Some(connection.clone()));
+                while ping(&mut connection).await {
+                    tokio::select! {
+                        () = suspect.notified() => {}
+                        () = sender.closed() => return,
+                    }
+                }
+                sender.send_replace(None);
+                // Out of the pool with it: the next one is opened anew.
+                drop(Connection::take(pooled));
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut away, true) {
+                    tracing::warn!(cause = %describe(&error), "Redis is away");
+                }
+                tokio::time::sleep(RECONNECT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn describe(error: &PoolError) -> String {
+    match error {
+        PoolError::Backend(cause) => cause.to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,52 @@
+//! The tables as sea-orm sees them: data only. Never a type of the API; what they mean is said in the migration.
+
+pub mod claim;
+pub mod entry;
+pub mod idempotency_key;
+pub mod member;
+pub mod transaction;
+pub mod wallet;
+
+use sea_orm::entity::prelude::*;
+
+/// What moved value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumIter, DeriveActiveEnum)]
+#[sea_orm(rs_type = "String", db_type = "Text")]
+pub enum Kind {
+    /// A daily bonus.
+    #[sea_orm(string_value = "daily_bonus")]
+    DailyBonus,
+    /// A signup bonus.
+    #[sea_orm(string_value = "signup_bonus")]
+    SignupBonus,
+    /// Money from outside.
+    #[sea_orm(string_value = "funding")]
+    Funding,
+    /// From member to member.
+    #[sea_orm(string_value = "transfer")]
+    Transfer,
+}
+
+/// Which bonus a claim is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumIter, DeriveActiveEnum)]
+#[sea_orm(rs_type = "String", db_type = "Text")]
+pub enum Bonus {
+    /// Once a day.
+    #[sea_orm(string_value = "daily")]
+    Daily,
+    /// Once in a lifetime.
+    #[sea_orm(string_value = "signup")]
+    Signup,
+}
+
+/// The account of the house on the other side of a bonus or of funding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumIter, DeriveActiveEnum)]
+#[sea_orm(rs_type = "String", db_type = "Text")]
+pub enum House {
+    /// Where bonuses come from.
+    #[sea_orm(string_value = "issuance")]
+    Issuance,
+    /// Where money from outside comes in.
+    #[sea_orm(string_value = "funding")]
+    Funding,
+}

@@ -1,0 +1,269 @@
+//! The command line.
+//!
+//! Exit codes: 0 done, 1 the work failed (for `audit`: the books do not balance), 2 a mistake in the call or the settings.
+
+mod demo;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use largesse::api::token::Tokens;
+use largesse::api::{Server, Shutdown, sdl};
+use largesse::config::{ConfigError, LogFormat, Settings};
+use largesse::cooldown::Cooldown;
+use largesse::ledger::connect::{ConnectError, migrate};
+use largesse::ledger::{Ledger, audit};
+use largesse::member::Member;
+use largesse::operations::App;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A GraphQL API that pays bonuses and moves points between wallets: every credit once, and the books balance.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The first minute: nothing but this binary. A SQLite file, demo members and bonuses, GraphiQL on loopback.
+    Demo(demo::DemoArgs),
+    /// Serve requests in production. Needs a token secret and a database URL.
+    Serve(ServeArgs),
+    /// Print the schema as SDL, as `schema.graphql` holds it.
+    Schema,
+    /// Bring the database up to date. Safe from several processes at once.
+    Migrate(SettingsArgs),
+    /// Print a bearer token for a member, made with the configured secret.
+    Token(TokenArgs),
+    /// Check the books on one snapshot. Exit code 0 if they balance, 1 and each broken row if not.
+    Audit(SettingsArgs),
+}
+
+/// Where settings come from: defaults, then the file, then the environment, then these flags.
+#[derive(Args)]
+struct SettingsArgs {
+    /// The settings file; `largesse.toml` in the working directory if there is one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// postgres://… or sqlite:FILE. Also: DATABASE_URL.
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
+}
+
+#[derive(Args)]
+struct ServeArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Where to listen [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// redis://… or rediss://…. Also: REDIS_URL. Without it, cooldowns live in this process.
+    #[arg(long, value_name = "URL")]
+    redis_url: Option<String>,
+    /// Lines for people or JSON for collectors.
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+    /// Bring the database up to date first.
+    #[arg(long)]
+    migrate: bool,
+}
+
+#[derive(Args)]
+struct TokenArgs {
+    /// The member's name.
+    member: String,
+    /// A role that the token carries, such as `operator`. May be given several times.
+    #[arg(long)]
+    role: Vec<String>,
+    /// How long the token is good: 30s, 15m, 8h or 7d.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    expires_in: Duration,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    /// A mistake in the call or the settings: exit code 2.
+    #[error("{0}")]
+    Settings(#[from] ConfigError),
+    /// The work failed: exit code 1.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CommandError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Settings(_) | Self::Connect(ConnectError::UnknownScheme | ConnectError::InMemory) => {
+                ExitCode::from(2)
+            }
+            Self::Connect(_) | Self::Failed(_) => ExitCode::from(1),
+        }
+    }
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> CommandError {
+    CommandError::Failed(format!("{what}: {error}"))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Some(command) = Cli::parse().command else {
+        // Nobody who types the name alone wants an error.
+        return if Cli::command().print_long_help().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    };
+    // rediss:// and TLS to PostgreSQL need one provider of cryptography for the process.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        eprintln!("largesse: another provider of cryptography was installed before");
+        return ExitCode::FAILURE;
+    }
+    match run(command).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("largesse: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<ExitCode, CommandError> {
+    match command {
+        Command::Demo(args) => demo::run(args).await,
+        Command::Serve(args) => serve(args).await,
+        Command::Schema => {
+            print!("{}", sdl());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Migrate(args) => {
+            migrate(&database_url(&read_settings(args)?)?).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Token(args) => token(args),
+        Command::Audit(args) => {
+            let report = audit::audit(&database_url(&read_settings(args)?)?).await?;
+            println!("{report}");
+            Ok(if report.books_balance() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
+    let mut settings = read_settings(args.settings)?;
+    settings.listen = args.listen.unwrap_or(settings.listen);
+    settings.redis_url = args.redis_url.map(SecretString::from).or(settings.redis_url);
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    let (url, secret) = (database_url(&settings)?, secret(&settings)?);
+    start_log(&settings)?;
+    if settings.redis_url.is_none() {
+        tracing::warn!("no redis_url: cooldowns live in this process, and each process admits an attempt of its own");
+    }
+    if args.migrate {
+        migrate(&url).await?;
+    }
+    let tokens = Tokens::new(&secret, &settings.token)?;
+    let ledger = Ledger::connect(&settings, &url).await?;
+    let server = assemble(settings, ledger, tokens, &[]).await?;
+    tracing::info!(address = %server.address().map_err(|error| failed("the address", error))?, "listening");
+    run_until_told(server).await
+}
+
+/// Listens, and puts the parts of a server together.
+async fn assemble(
+    settings: Settings,
+    ledger: Ledger,
+    tokens: Tokens,
+    demo_members: &[(String, String)],
+) -> Result<Server, CommandError> {
+    let listen = settings.listen;
+    let listener =
+        TcpListener::bind(listen).await.map_err(|error| failed(&format!("cannot listen on {listen}"), error))?;
+    let cooldown = Cooldown::open(&settings).map_err(|error| ConfigError::because("redis_url", &error))?;
+    let app = App::new(ledger, settings)?;
+    Ok(Server::new(listener, app, cooldown, tokens, demo_members)?)
+}
+
+/// Runs a server until SIGINT or SIGTERM.
+async fn run_until_told(server: Server) -> Result<ExitCode, CommandError> {
+    let shutdown = Shutdown::new();
+    let listen_for = |kind| signal(kind).map_err(|error| failed("signals", error));
+    let (mut interrupt, mut terminate) = (listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?);
+    let told = shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        told.cancel();
+    });
+    server.run(shutdown).await.map_err(|error| failed("the server", error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn token(args: TokenArgs) -> Result<ExitCode, CommandError> {
+    let settings = read_settings(args.settings)?;
+    let member = Member::parse(&args.member);
+    let member = member.map_err(|error| ConfigError::because("the member's name", &error))?;
+    let tokens = Tokens::new(&secret(&settings)?, &settings.token)?;
+    let token = tokens.mint(&member, &args.role, args.expires_in).map_err(|error| failed("the token", error))?;
+    println!("{token}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_settings(args: SettingsArgs) -> Result<Settings, ConfigError> {
+    let usual = PathBuf::from("largesse.toml");
+    let file = args.config.or_else(|| usual.is_file().then_some(usual));
+    let (mut settings, unknown) = Settings::read(&Settings::default(), file.as_deref(), std::env::vars())?;
+    for variable in unknown {
+        eprintln!("largesse: warning: {variable} names no setting and is ignored");
+    }
+    settings.database_url = args.database_url.map(SecretString::from).or(settings.database_url);
+    Ok(settings)
+}
+
+fn database_url(settings: &Settings) -> Result<SecretString, ConfigError> {
+    let sentence = "a database is required: set DATABASE_URL to postgres://… (or to sqlite:FILE for one process)";
+    settings.database_url.clone().ok_or_else(|| ConfigError::missing(sentence))
+}
+
+fn secret(settings: &Settings) -> Result<SecretString, ConfigError> {
+    let sentence = "a secret is required: set LARGESSE_TOKEN_SECRET to the one that signs your members' tokens, 32 bytes \
+                    or more (`openssl rand -hex 32` makes one)";
+    settings.token.secret.clone().ok_or_else(|| ConfigError::missing(sentence))
+}
+
+fn start_log(settings: &Settings) -> Result<(), CommandError> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log.filter);
+    let filter = filter.map_err(|error| ConfigError::because("log.filter", &error))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match settings.log.format {
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Pretty => log.try_init(),
+    };
+    started.map_err(|error| failed("the log", error))
+}
+
+/// Reads "90s", "15m", "8h" or "7d".
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is not a time like 30s, 15m, 8h or 7d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
