@@ -62,11 +62,11 @@ impl fmt::Display for Failure {
             Self::Forbidden => "Not allowed.",
             Self::BadInput(message) => message,
             Self::KeyInUse => "A request with this idempotency key is at work; ask again shortly.",
-            Self::Unavailable(_) => "Not available at this moment; nothing was done. Ask again.",
+            Self::Unavailable(_) => "Not available at this moment; ask again.",
             Self::OutcomeUnknown(_) => {
                 "It is not known whether this was done. Ask again with the same key: the answer will tell."
             }
-            Self::Internal(_) => "Something went wrong on our side; nothing was done.",
+            Self::Internal(_) => "Something went wrong on our side.",
         })
     }
 }

@@ -175,7 +175,7 @@ fn postgres_options(settings: &Settings, url: &SecretString) -> ConnectOptions {
     if !settings.database.set_local {
         let limits = limits(settings);
         options.map_sqlx_postgres_opts(move |options| {
-            let isolation = [("default_transaction_isolation", "read\\ committed".to_owned())];
+            let isolation = [("default_transaction_isolation", "read committed".to_owned())];
             options.options(limits.clone().into_iter().chain(isolation))
         });
     }
