@@ -73,7 +73,7 @@ pub(crate) struct World {
     shutdown: Shutdown,
     serving: JoinHandle<std::io::Result<()>>,
     /// Keeps SQLite's folder until the test ends.
-    _folder: Option<std::sync::Arc<tempfile::TempDir>>,
+    folder: Option<std::sync::Arc<tempfile::TempDir>>,
 }
 
 /// An HTTP answer.
@@ -135,12 +135,12 @@ impl World {
     pub(crate) async fn another(&self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = self.settings.clone();
         change(&mut settings);
-        Self::start(self.database, self.url.clone(), settings, self._folder.clone()).await
+        Self::start(self.database, self.url.clone(), settings, self.folder.clone()).await
     }
 
     /// The same server seen through another database URL: a proxy's.
     pub(crate) async fn through(&self, url: String) -> Self {
-        Self::start(self.database, url, self.settings.clone(), self._folder.clone()).await
+        Self::start(self.database, url, self.settings.clone(), self.folder.clone()).await
     }
 
     async fn start(
@@ -162,7 +162,7 @@ impl World {
         let shutdown = Shutdown::new();
         let serving = tokio::spawn(server.run(shutdown.clone()));
         let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { database, url, app, settings, address, client, shutdown, serving, _folder: folder }
+        Self { database, url, app, settings, address, client, shutdown, serving, folder }
     }
 
     /// Where the server is.
