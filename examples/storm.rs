@@ -1,6 +1,4 @@
 //! `make storm`: the proof. 200 claims of one fresh member at once, against a demo of its own, and a look at the books.
-//!
-//! Run it once more with `--without-cooldown`, and layers 2 and 3 keep the promise alone.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -499,4 +499,15 @@ mod tests {
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
         }
     }
+
+    #[test]
+    fn the_page_of_settings_lists_each_of_them_and_no_other() {
+        let page = include_str!("../docs/settings.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut listed: Vec<_> = rows.map(str::to_owned).collect();
+        let mut settings: Vec<_> = variables(&Settings::default()).into_values().collect();
+        listed.sort();
+        settings.sort();
+        assert_eq!(listed, settings);
+    }
 }
