@@ -3,15 +3,12 @@
 // folder in which to keep the picture of the page.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { chromium } from 'playwright-core';
+import { isExecutable, startDemo } from './demo.mjs';
 
 const CHROMIUM_ARGS = [
   '--no-sandbox',
@@ -24,51 +21,11 @@ const CHROMIUM_ARGS = [
   '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
 ];
 
-function isExecutable(file) {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function findBinary() {
-  const binary = process.env.LARGESSE_BIN;
-  assert.ok(binary, 'Set LARGESSE_BIN to the path of the built largesse binary.');
-  assert.ok(isExecutable(binary), `LARGESSE_BIN is ${binary}, which is not an executable file.`);
-  return binary;
-}
-
 function findChromium() {
   const folders = ['/usr/bin', ...(process.env.PATH ?? '').split(delimiter)];
   const found = folders.map((folder) => join(folder, 'chromium')).find(isExecutable);
   assert.ok(found, 'This test needs Chromium: install it, so that `chromium` is on PATH.');
   return found;
-}
-
-async function startDemo(binary, folder, after) {
-  const args = ['demo', '--listen', '127.0.0.1:0', '--database', join(folder, 'demo.db'), '--reset'];
-  const demo = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  const ended = once(demo, 'exit');
-  after(async () => {
-    demo.kill('SIGKILL');
-    await ended;
-  });
-  return readAddress(demo.stdout);
-}
-
-async function readAddress(stdout) {
-  const lines = createInterface({ input: stdout, signal: AbortSignal.timeout(30_000) });
-  for await (const line of lines) {
-    const [address] = line.match(/http:\/\/127\.0\.0\.1:\d+/) ?? [];
-    if (address) {
-      // The rest is read and dropped, lest a full pipe stop the server.
-      stdout.resume();
-      return address;
-    }
-  }
-  throw new Error('The demo ended, or 30 seconds passed, before it printed its address.');
 }
 
 /** Opens a page that notes whatever must not happen on it. */
@@ -116,14 +73,13 @@ async function execute(page, operation) {
 }
 
 test('GraphiQL claims the daily bonus once, offline and under its policy', { timeout: 120_000 }, async () => {
-  const binary = findBinary();
   const executablePath = findChromium();
   // Run last first, so that the folder goes when nothing writes into it any more.
   const cleanups = [];
   try {
     const folder = await mkdtemp(join(tmpdir(), 'largesse-browser-'));
     cleanups.unshift(() => rm(folder, { recursive: true, force: true }));
-    const origin = await startDemo(binary, folder, (stop) => cleanups.unshift(stop));
+    const origin = await startDemo(folder, (stop) => cleanups.unshift(stop));
     const browser = await chromium.launch({ executablePath, args: CHROMIUM_ARGS });
     cleanups.unshift(() => browser.close());
 
