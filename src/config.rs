@@ -32,6 +32,8 @@ pub struct Settings {
     pub request: RequestSettings,
     /// The pool and its time limits.
     pub database: DatabaseSettings,
+    /// What a document may ask for.
+    pub limits: LimitSettings,
     /// Layer 1.
     pub cooldown: CooldownSettings,
     /// The units of value, the default one first.
@@ -69,6 +71,28 @@ pub struct RequestSettings {
     pub body_limit_bytes: usize,
     /// How long `/readyz` says "stopping" before new connections are refused.
     pub drain_ms: u64,
+}
+
+/// What a document may ask for. Fragments count where they are spread.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSettings {
+    /// Bytes of a document.
+    pub document_bytes: u64,
+    /// Tokens of a document.
+    pub tokens: u64,
+    /// Levels of fields.
+    pub depth: u64,
+    /// Fields.
+    pub fields: u64,
+    /// Aliased fields.
+    pub aliases: u64,
+    /// Directives.
+    pub directives: u64,
+    /// Root fields of a mutation.
+    pub root_mutations: u64,
+    /// Fields, each multiplied by the sizes of the pages it stands in.
+    pub cost: u64,
 }
 
 /// The pool and its time limits.
@@ -212,6 +236,16 @@ impl Default for Settings {
                 statement_timeout_ms: 1000,
                 lock_timeout_ms: 750,
                 set_local: false,
+            },
+            limits: LimitSettings {
+                document_bytes: 32 << 10,
+                tokens: 4000,
+                depth: 20,
+                fields: 500,
+                aliases: 30,
+                directives: 30,
+                root_mutations: 5,
+                cost: 5000,
             },
             cooldown: CooldownSettings {
                 enabled: true,

@@ -6,11 +6,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextParseQuery, NextValidation};
+use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextPrepareRequest, NextValidation};
 use async_graphql::parser::types::{DocumentOperations, ExecutableDocument, OperationType, Selection, SelectionSet};
-use async_graphql::{PathSegment, Response, ServerError, ServerResult, ValidationResult, Variables};
+use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
 
+use super::limits;
 use crate::error::Failure;
+use crate::operations::App;
 
 /// How long a client waits before it asks again: time for a lock to be given back, and for a pool to breathe.
 const RETRY_SOON_MS: u64 = 250;
@@ -37,22 +39,25 @@ impl ExtensionFactory for Boundary {
 
 #[async_graphql::async_trait::async_trait]
 impl Extension for Boundary {
-    async fn parse_query(
+    /// Reads the document before the library does: its own checks expand fragments without end.
+    async fn prepare_request(
         &self,
         context: &ExtensionContext<'_>,
-        query: &str,
-        variables: &Variables,
-        next: NextParseQuery<'_>,
-    ) -> ServerResult<ExecutableDocument> {
-        let document =
-            next.run(context, query, variables).await.map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
-        match twice_selected(&document) {
-            None => Ok(document),
-            Some(key) => {
-                let message =
-                    format!("\"{key}\" is selected twice in a mutation; select it once, or give it an alias.");
-                Err(coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED"))
-            }
+        request: Request,
+        next: NextPrepareRequest<'_>,
+    ) -> ServerResult<Request> {
+        let mut request = next.run(context, request).await?;
+        let limits = &context.data_unchecked::<App>().settings.limits;
+        let refused = |message: &str| coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED");
+        limits::check_text(&request.query, limits).map_err(|too_much| refused(too_much.message()))?;
+        let variables = request.variables.clone();
+        let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
+        limits::check_document(document, &variables, limits).map_err(|too_much| refused(too_much.message()))?;
+        match twice_selected(document) {
+            None => Ok(request),
+            Some(key) => Err(refused(&format!(
+                "\"{key}\" is selected twice in a mutation; select it once, or give it an alias."
+            ))),
         }
     }
 

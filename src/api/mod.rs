@@ -6,6 +6,7 @@
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary` | what an error looks like to a client, and what of it is logged |
+//! | `limits` | what a document may ask for |
 //! | `token` | who the caller is |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
@@ -16,6 +17,7 @@ mod graphiql;
 mod guard;
 mod http;
 mod ids;
+mod limits;
 mod mutation;
 mod paging;
 mod query;

@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::ledger::statement::{Page, Slice};
 
 /// How many edges a page has where the client does not say.
-const DEFAULT_PAGE: i32 = 20;
+pub(super) const DEFAULT_PAGE: i32 = 20;
 
 /// The most edges of a page: what one screen or one export step needs, and the database reads at once.
 pub(super) const LARGEST_PAGE: i32 = 100;
