@@ -6,9 +6,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextParseQuery, NextValidation};
-use async_graphql::parser::types::{DocumentOperations, ExecutableDocument, OperationType, Selection, SelectionSet};
-use async_graphql::{PathSegment, Response, ServerError, ServerResult, ValidationResult, Variables};
+use async_graphql::extensions::{
+    Extension, ExtensionContext, ExtensionFactory, NextParseQuery, NextPrepareRequest, NextValidation,
+};
+use async_graphql::parser::types::{
+    BaseType, DocumentOperations, ExecutableDocument, OperationDefinition, OperationType, Selection, SelectionSet,
+    VariableDefinition,
+};
+use async_graphql::registry::{MetaType, Registry};
+use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, ValidationResult, Value, Variables};
 
 use crate::error::Failure;
 
@@ -37,6 +43,17 @@ impl ExtensionFactory for Boundary {
 
 #[async_graphql::async_trait::async_trait]
 impl Extension for Boundary {
+    async fn prepare_request(
+        &self,
+        context: &ExtensionContext<'_>,
+        request: Request,
+        next: NextPrepareRequest<'_>,
+    ) -> ServerResult<Request> {
+        let mut request = next.run(context, request).await?;
+        complete_variables(&context.schema_env.registry, &mut request)?;
+        Ok(request)
+    }
+
     async fn parse_query(
         &self,
         context: &ExtensionContext<'_>,
@@ -64,7 +81,7 @@ impl Extension for Boundary {
         next.run(context).await.map_err(|errors| {
             let code = |error: &ServerError| {
                 let of_a_value = error.message.starts_with("Invalid value for argument")
-                    || error.message.starts_with("Variable \"$") && error.message.contains("is not defined");
+                    || error.message.starts_with("Invalid default value for argument");
                 if of_a_value { "BAD_USER_INPUT" } else { "GRAPHQL_VALIDATION_FAILED" }
             };
             errors
@@ -89,8 +106,8 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
         return failure_error(failure, error.path.clone(), request_id);
     }
     let has_code = error.extensions.as_ref().is_some_and(|extensions| extensions.get("code").is_some());
-    if !has_code && error.path.is_empty() {
-        // Of the request as a whole: an operation name that is not there, a variable that is missing.
+    if !has_code && (error.path.is_empty() || of_coercion(&error)) {
+        // Of the request as a whole, such as an operation name that is not there; or of an argument that validation let pass.
         error = coded(error, "BAD_USER_INPUT");
     } else if !has_code {
         return failure_error(&Failure::internal(error.message), error.path, request_id);
@@ -98,6 +115,12 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
     error.source = None;
     error.extensions.get_or_insert_default().set("requestId", request_id);
     error
+}
+
+/// Whether an argument could not be read. Such an error comes from async-graphql before the field's resolver runs, and its
+/// text holds what the client sent and nothing of ours.
+fn of_coercion(error: &ServerError) -> bool {
+    error.message.starts_with("Failed to parse \"") || error.message.starts_with("Expected input type \"")
 }
 
 /// A failure as a client may see it. Its cause is logged here and nowhere else.
@@ -134,6 +157,50 @@ fn wire(failure: &Failure) -> (&'static str, Option<u64>) {
         Failure::OutcomeUnknown(_) => ("OUTCOME_UNKNOWN", Some(RETRY_LATER_MS)),
         Failure::Internal(_) => ("INTERNAL_SERVER_ERROR", None),
     }
+}
+
+/// Gives every variable of the operation a value, and refuses the request where one has none. async-graphql checks no
+/// argument in which a variable is missing, and would meet the bad value beside it only when the mutation runs.
+fn complete_variables(registry: &Registry, request: &mut Request) -> ServerResult<()> {
+    let name = request.operation_name.clone();
+    let mut variables = std::mem::take(&mut request.variables);
+    let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
+    if let Some(operation) = chosen(document, name.as_deref()) {
+        for definition in &operation.variable_definitions {
+            complete(registry, &mut variables, &definition.node)
+                .map_err(|message| coded(ServerError::new(message, Some(definition.pos)), "BAD_USER_INPUT"))?;
+        }
+    }
+    request.variables = variables;
+    Ok(())
+}
+
+/// The operation that will run, if the request says which.
+fn chosen<'a>(document: &'a ExecutableDocument, name: Option<&str>) -> Option<&'a OperationDefinition> {
+    let mut operations =
+        document.operations.iter().filter(|(of, _)| name.is_none() || of.map(|of| of.as_str()) == name);
+    match (operations.next(), operations.next()) {
+        (Some((_, operation)), None) => Some(&operation.node),
+        _ => None,
+    }
+}
+
+/// A variable that is left out has its default, or else null, which here is the same as an argument left out.
+fn complete(registry: &Registry, variables: &mut Variables, definition: &VariableDefinition) -> Result<(), String> {
+    let (name, ty) = (&definition.name.node, &definition.var_type.node);
+    let default = || definition.default_value.as_ref().map_or(Value::Null, |value| value.node.clone());
+    let value = variables.entry(name.clone()).or_insert_with(default);
+    if *value == Value::Null {
+        return if ty.nullable { Ok(()) } else { Err(format!("Variable \"${name}\" of type \"{ty}\" needs a value.")) };
+    }
+    let object = match &ty.base {
+        BaseType::Named(of) => matches!(registry.types.get(of.as_str()), Some(MetaType::InputObject { .. })),
+        BaseType::List(_) => false,
+    };
+    if object && !matches!(value, Value::Object(_)) {
+        return Err(format!("Variable \"${name}\" of type \"{ty}\" needs an object."));
+    }
+    Ok(())
 }
 
 /// A response key that some mutation of the document selects twice at its root. By the specification the field runs once
