@@ -9,6 +9,7 @@ use chrono::{TimeDelta, Utc};
 use serde_json::json;
 
 use crate::on_both;
+use crate::world::statements::statements;
 use crate::world::{Answer, CLAIM_DAILY, CLAIM_SIGNUP, Database, Locks, World, wait_until};
 
 const RIVALS: usize = 200;
@@ -233,22 +234,6 @@ async fn paid_once(world: &World) {
     assert_eq!(world.count("SELECT COUNT(*) FROM claims").await, 1);
     assert_eq!(world.count("SELECT COUNT(*) FROM transactions").await, 1);
     assert_eq!(world.balance("alice").await, 10);
-}
-
-/// How often the database ran statements of this form for this world.
-async fn statements(world: &World, like: &str) -> i64 {
-    let name = world.url.rsplit('/').next().unwrap();
-    let asking = format!(
-        "SELECT COALESCE(SUM(calls), 0)::bigint FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid \
-         WHERE d.datname = '{name}' AND query LIKE '{like}'"
-    );
-    world.sql().await.close().await.unwrap();
-    let sql = world.sql().await;
-    sea_orm::ConnectionTrait::execute_unprepared(&sql, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
-        .await
-        .unwrap();
-    sql.close().await.unwrap();
-    world.count(&asking).await
 }
 
 /// How many sessions of this world's database wait for a lock.

@@ -3,14 +3,12 @@
 //! Resolvers return [`Failure`]; its public text becomes the message and its cause goes to the log. Whatever else carries no
 //! code is a mistake of ours and is masked, so no text of a library or a database can leave.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextPrepareRequest, NextValidation};
-use async_graphql::parser::types::{DocumentOperations, ExecutableDocument, OperationType, Selection, SelectionSet};
 use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
 
-use super::limits;
+use super::document;
 use crate::error::Failure;
 use crate::operations::App;
 
@@ -39,26 +37,14 @@ impl ExtensionFactory for Boundary {
 
 #[async_graphql::async_trait::async_trait]
 impl Extension for Boundary {
-    /// Reads the document before the library does: its own checks expand fragments without end.
     async fn prepare_request(
         &self,
         context: &ExtensionContext<'_>,
         request: Request,
         next: NextPrepareRequest<'_>,
     ) -> ServerResult<Request> {
-        let mut request = next.run(context, request).await?;
-        let limits = &context.data_unchecked::<App>().settings.limits;
-        let refused = |message: &str| coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED");
-        limits::check_text(&request.query, limits).map_err(|too_much| refused(too_much.message()))?;
-        let variables = request.variables.clone();
-        let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
-        limits::check_document(document, &variables, limits).map_err(|too_much| refused(too_much.message()))?;
-        match twice_selected(document) {
-            None => Ok(request),
-            Some(key) => Err(refused(&format!(
-                "\"{key}\" is selected twice in a mutation; select it once, or give it an alias."
-            ))),
-        }
+        let request = next.run(context, request).await?;
+        document::prepare(request, &context.schema_env.registry, &context.data_unchecked::<App>().settings.limits)
     }
 
     async fn validation(
@@ -69,7 +55,7 @@ impl Extension for Boundary {
         next.run(context).await.map_err(|errors| {
             let code = |error: &ServerError| {
                 let of_a_value = error.message.starts_with("Invalid value for argument")
-                    || error.message.starts_with("Variable \"$") && error.message.contains("is not defined");
+                    || error.message.starts_with("Invalid default value for argument");
                 if of_a_value { "BAD_USER_INPUT" } else { "GRAPHQL_VALIDATION_FAILED" }
             };
             errors
@@ -83,7 +69,7 @@ impl Extension for Boundary {
     }
 }
 
-fn coded(mut error: ServerError, code: &str) -> ServerError {
+pub(super) fn coded(mut error: ServerError, code: &str) -> ServerError {
     error.extensions.get_or_insert_default().set("code", code);
     error
 }
@@ -94,8 +80,8 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
         return failure_error(failure, error.path.clone(), request_id);
     }
     let has_code = error.extensions.as_ref().is_some_and(|extensions| extensions.get("code").is_some());
-    if !has_code && error.path.is_empty() {
-        // Of the request as a whole: an operation name that is not there, a variable that is missing.
+    if !has_code && (error.path.is_empty() || of_coercion(&error)) {
+        // Of the request as a whole, such as an operation name that is not there; or of an argument that validation let pass.
         error = coded(error, "BAD_USER_INPUT");
     } else if !has_code {
         return failure_error(&Failure::internal(error.message), error.path, request_id);
@@ -103,6 +89,12 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
     error.source = None;
     error.extensions.get_or_insert_default().set("requestId", request_id);
     error
+}
+
+/// Whether an argument could not be read. Such an error comes from async-graphql before the field's resolver runs, and its
+/// text holds what the client sent and nothing of ours.
+fn of_coercion(error: &ServerError) -> bool {
+    error.message.starts_with("Failed to parse \"") || error.message.starts_with("Expected input type \"")
 }
 
 /// A failure as a client may see it. Its cause is logged here and nowhere else.
@@ -138,71 +130,5 @@ fn wire(failure: &Failure) -> (&'static str, Option<u64>) {
         Failure::Unavailable(_) => ("UNAVAILABLE", Some(RETRY_SOON_MS)),
         Failure::OutcomeUnknown(_) => ("OUTCOME_UNKNOWN", Some(RETRY_LATER_MS)),
         Failure::Internal(_) => ("INTERNAL_SERVER_ERROR", None),
-    }
-}
-
-/// A response key that some mutation of the document selects twice at its root. By the specification the field runs once
-/// with both selections; async-graphql would run it twice. `@skip` is not counted in: such a document is refused as well.
-fn twice_selected(document: &ExecutableDocument) -> Option<String> {
-    let operations: Vec<_> = match &document.operations {
-        DocumentOperations::Single(operation) => vec![operation],
-        DocumentOperations::Multiple(operations) => operations.values().collect(),
-    };
-    let mutations = operations.into_iter().filter(|operation| operation.node.ty == OperationType::Mutation);
-    mutations.into_iter().find_map(|operation| {
-        let mut seen = Seen { document, keys: HashSet::new(), fragments: HashSet::new() };
-        seen.selects_twice(&operation.node.selection_set.node)
-    })
-}
-
-struct Seen<'a> {
-    document: &'a ExecutableDocument,
-    keys: HashSet<&'a str>,
-    fragments: HashSet<&'a str>,
-}
-
-impl<'a> Seen<'a> {
-    /// Linear in the document: a fragment that is spread a second time is not read again, since it repeats its fields.
-    fn selects_twice(&mut self, selections: &'a SelectionSet) -> Option<String> {
-        selections.items.iter().find_map(|selection| match &selection.node {
-            Selection::Field(field) => {
-                let key = field.node.response_key().node.as_str();
-                (!self.keys.insert(key)).then(|| key.to_owned())
-            }
-            Selection::InlineFragment(fragment) => self.selects_twice(&fragment.node.selection_set.node),
-            Selection::FragmentSpread(spread) => {
-                let name = spread.node.fragment_name.node.as_str();
-                if !self.fragments.insert(name) {
-                    return Some(format!("...{name}"));
-                }
-                let fragment = self.document.fragments.get(name)?;
-                self.selects_twice(&fragment.node.selection_set.node)
-            }
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(document: &str) -> Option<String> {
-        twice_selected(&async_graphql::parser::parse_query(document).unwrap())
-    }
-
-    #[test]
-    fn a_response_key_stands_once_in_a_mutation() {
-        assert_eq!(refused("mutation { a b c: a }"), None);
-        assert_eq!(refused("{ a a }"), None, "a query may repeat itself");
-        assert_eq!(refused("mutation { a { x } a { y } }").as_deref(), Some("a"));
-        assert_eq!(refused("mutation { a: x a: y }").as_deref(), Some("a"));
-        assert_eq!(refused("mutation { a ... on Mutation { a } }").as_deref(), Some("a"));
-        assert_eq!(
-            refused("mutation { a ...F } fragment F on Mutation { ...G } fragment G on Mutation { a }").as_deref(),
-            Some("a")
-        );
-        assert_eq!(refused("mutation { ...F ...F } fragment F on Mutation { a }").as_deref(), Some("...F"));
-        assert_eq!(refused("mutation { a @skip(if: true) a }").as_deref(), Some("a"));
-        assert_eq!(refused("query Q { a a } mutation M { b b }").as_deref(), Some("b"));
     }
 }

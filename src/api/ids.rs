@@ -86,7 +86,9 @@ impl Cursor for ClaimCursor {
     fn decode(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (millis, id) = bytes.split_first_chunk::<8>()?;
-        let instant = DateTime::<Utc>::from_timestamp_millis(i64::from_be_bytes(*millis))?;
+        let millis = i64::from_be_bytes(*millis);
+        // No claim is older than 1970, and a made-up instant could be older than what the database can hold.
+        let instant = DateTime::<Utc>::from_timestamp_millis(millis).filter(|_| millis >= 0)?;
         Some((instant, Uuid::from_bytes(id.try_into().ok()?)))
     }
 }

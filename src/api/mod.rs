@@ -6,13 +6,14 @@
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary` | what an error looks like to a client, and what of it is logged |
-//! | `limits` | what a document may ask for |
+//! | `document`, `limits` | what is done with a document before it is executed, and what it may ask for |
 //! | `token` | who the caller is |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
 mod boundary;
+mod document;
 mod graphiql;
 mod guard;
 mod http;

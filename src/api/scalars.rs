@@ -14,6 +14,8 @@ const LARGEST_SAFE_NUMBER: u64 = (1 << 53) - 1;
 /// client rounds it. Read from a string, or from an integer within ±(2^53 - 1): a larger one was rounded already.
 pub(super) struct BigInt(pub(super) i64);
 
+/// Exact signed 64-bit integer. Always written as a decimal string ("9007199254740993"), never as a JSON number, so that no
+/// client rounds it. Read from a string, or from an integer within ±(2^53 - 1): a larger one was rounded already.
 #[Scalar(name = "BigInt", specified_by_url = "/docs/scalars#bigint")]
 impl ScalarType for BigInt {
     fn parse(value: Value) -> InputValueResult<Self> {
@@ -44,6 +46,7 @@ impl ScalarType for BigInt {
 #[derive(Clone)]
 pub(super) struct CurrencyScalar(pub(super) String);
 
+/// Upper-case code of a unit of value, 2 to 12 letters or digits: `PTS` for reward points, or an ISO 4217 code.
 #[Scalar(name = "CurrencyCode", specified_by_url = "/docs/scalars#currency-code")]
 impl ScalarType for CurrencyScalar {
     fn parse(value: Value) -> InputValueResult<Self> {
@@ -74,6 +77,7 @@ impl CurrencyScalar {
 /// RFC 3339 instant in UTC with millisecond precision: `2026-11-29T13:45:00.000Z`.
 pub(super) struct DateTime(pub(super) chrono::DateTime<Utc>);
 
+/// RFC 3339 instant in UTC with millisecond precision: `2026-11-29T13:45:00.000Z`.
 #[Scalar(name = "DateTime", specified_by_url = "https://scalars.graphql.org/andimarek/date-time.html")]
 impl ScalarType for DateTime {
     fn parse(value: Value) -> InputValueResult<Self> {
@@ -95,6 +99,7 @@ impl ScalarType for DateTime {
 /// Calendar date without a zone: `2026-11-29`.
 pub(super) struct LocalDate(pub(super) NaiveDate);
 
+/// Calendar date without a zone: `2026-11-29`.
 #[Scalar(name = "LocalDate", specified_by_url = "https://scalars.graphql.org/andimarek/local-date.html")]
 impl ScalarType for LocalDate {
     fn parse(value: Value) -> InputValueResult<Self> {
@@ -117,6 +122,8 @@ impl ScalarType for LocalDate {
 /// attempt, and a new key for a new wish. A UUID does well.
 pub(super) struct KeyScalar(pub(super) IdempotencyKey);
 
+/// The caller's name for one logical attempt: 1 to 255 visible ASCII characters. Send the same key on every retry of the
+/// attempt, and a new key for a new wish. A UUID does well.
 #[Scalar(name = "IdempotencyKey", specified_by_url = "/docs/scalars#idempotency-key")]
 impl ScalarType for KeyScalar {
     fn parse(value: Value) -> InputValueResult<Self> {
@@ -141,7 +148,13 @@ impl ScalarType for KeyScalar {
 /// `COOLDOWN_ACTIVE` before the database is touched. `windowMs` is the default length of the window, counted from the
 /// attempt that was admitted. A server's setting may differ: trust `retryAfterMs`.
 #[TypeDirective(location = "FieldDefinition")]
-pub(super) fn cooldown(window_ms: i32) {}
+pub(super) fn cooldown(
+    #[graphql(
+        desc = "Default length of the window, counted from the attempt that was admitted. A server's setting may differ: trust `retryAfterMs`."
+    )]
+    window_ms: i32,
+) {
+}
 
 #[cfg(test)]
 mod tests {

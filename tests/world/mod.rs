@@ -1,6 +1,7 @@
 //! A whole Largesse for one test: a database of its own, a server on a free port, members with tokens.
 
 pub(crate) mod redis_server;
+pub(crate) mod statements;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -153,8 +154,8 @@ impl World {
         let app = App::new(ledger, settings.clone()).expect("the app is put together");
         let cooldown = Cooldown::open(&settings).expect("the cooldown opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let server =
-            Server::new(listener, app.clone(), cooldown.clone(), tokens(), &[]).expect("the server is possible");
+        let server = Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[])
+            .expect("the server is possible");
         if settings.redis_url.is_some() {
             wait_until("Redis is connected", async || cooldown.answers().await).await;
         }
@@ -292,14 +293,14 @@ pub(crate) const CLAIM_DAILY: &str = "mutation { claimDailyBonus { claim { id da
 pub(crate) const CLAIM_SIGNUP: &str = "mutation { claimSignupBonus { claim { id amount { amount } } \
     userErrors { code ... on AlreadyClaimedError { claim { id } nextClaimAt } } } }";
 
-/// What signs the tests' tokens.
-pub(crate) fn tokens() -> Tokens {
-    Tokens::new(&SecretString::from(SECRET), &Settings::default().token).expect("the secret is good")
+/// What reads and signs the tests' tokens.
+fn tokens(settings: &Settings) -> Tokens {
+    Tokens::new(&SecretString::from(SECRET), &settings.token).expect("the secret is good")
 }
 
 /// A good token for a member.
 pub(crate) fn token(member: &str) -> String {
-    tokens().mint(&Member::parse(member).unwrap(), &[], Duration::from_hours(1)).expect("a token")
+    tokens(&Settings::default()).mint(&Member::parse(member).unwrap(), &[], Duration::from_hours(1)).expect("a token")
 }
 
 /// Waits for a condition, looking often; fails after ten seconds.

@@ -1,0 +1,144 @@
+//! What is done with a request's document before the library sees it.
+//!
+//! The library's own checks expand fragments without end, check no argument in which a variable is missing, and let one
+//! response key run a mutation twice. All three are decided here first.
+
+use std::collections::HashSet;
+
+use async_graphql::parser::types::{
+    BaseType, DocumentOperations, ExecutableDocument, OperationDefinition, OperationType, Selection, SelectionSet,
+    VariableDefinition,
+};
+use async_graphql::registry::{MetaType, Registry};
+use async_graphql::{Request, ServerError, ServerResult, Value, Variables};
+
+use super::boundary::coded;
+use super::limits::{self, TooMuch};
+use crate::config::LimitSettings;
+
+/// Parses the document once and keeps it, refuses what asks for too much or runs something twice, and gives each variable
+/// its value.
+pub(super) fn prepare(mut request: Request, registry: &Registry, limits: &LimitSettings) -> ServerResult<Request> {
+    let refused = |message: String| coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED");
+    limits::check_text(&request.query, limits).map_err(|TooMuch(message)| refused(message))?;
+    let name = request.operation_name.clone();
+    let mut variables = std::mem::take(&mut request.variables);
+    let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
+    limits::check_document(document, &variables, limits).map_err(|TooMuch(message)| refused(message))?;
+    if let Some(key) = twice_selected(document) {
+        let advice = "is selected twice in a mutation; select it once, or give it an alias.";
+        return Err(refused(format!("\"{key}\" {advice}")));
+    }
+    if let Some(operation) = chosen(document, name.as_deref()) {
+        complete_variables(registry, operation, &mut variables)?;
+    }
+    request.variables = variables;
+    Ok(request)
+}
+
+/// Gives every variable of the operation a value, and refuses the request where one has none.
+fn complete_variables(
+    registry: &Registry,
+    operation: &OperationDefinition,
+    variables: &mut Variables,
+) -> ServerResult<()> {
+    for definition in &operation.variable_definitions {
+        complete(registry, variables, &definition.node)
+            .map_err(|message| coded(ServerError::new(message, Some(definition.pos)), "BAD_USER_INPUT"))?;
+    }
+    Ok(())
+}
+
+/// The operation that will run, if the request says which.
+fn chosen<'a>(document: &'a ExecutableDocument, name: Option<&str>) -> Option<&'a OperationDefinition> {
+    let mut operations =
+        document.operations.iter().filter(|(of, _)| name.is_none() || of.map(|of| of.as_str()) == name);
+    match (operations.next(), operations.next()) {
+        (Some((_, operation)), None) => Some(&operation.node),
+        _ => None,
+    }
+}
+
+/// A variable that is left out has its default, or else null, which here is the same as an argument left out.
+fn complete(registry: &Registry, variables: &mut Variables, definition: &VariableDefinition) -> Result<(), String> {
+    let (name, ty) = (&definition.name.node, &definition.var_type.node);
+    let default = || definition.default_value.as_ref().map_or(Value::Null, |value| value.node.clone());
+    let value = variables.entry(name.clone()).or_insert_with(default);
+    if *value == Value::Null {
+        return if ty.nullable { Ok(()) } else { Err(format!("Variable \"${name}\" of type \"{ty}\" needs a value.")) };
+    }
+    let object = match &ty.base {
+        BaseType::Named(of) => matches!(registry.types.get(of.as_str()), Some(MetaType::InputObject { .. })),
+        BaseType::List(_) => false,
+    };
+    if object && !matches!(value, Value::Object(_)) {
+        return Err(format!("Variable \"${name}\" of type \"{ty}\" needs an object."));
+    }
+    Ok(())
+}
+
+/// A response key that some mutation of the document selects twice at its root. By the specification the field runs once
+/// with both selections; async-graphql would run it twice. `@skip` is not counted in: such a document is refused as well.
+fn twice_selected(document: &ExecutableDocument) -> Option<String> {
+    let operations: Vec<_> = match &document.operations {
+        DocumentOperations::Single(operation) => vec![operation],
+        DocumentOperations::Multiple(operations) => operations.values().collect(),
+    };
+    let mutations = operations.into_iter().filter(|operation| operation.node.ty == OperationType::Mutation);
+    mutations.into_iter().find_map(|operation| {
+        let mut seen = Seen { document, keys: HashSet::new(), fragments: HashSet::new() };
+        seen.selects_twice(&operation.node.selection_set.node)
+    })
+}
+
+struct Seen<'a> {
+    document: &'a ExecutableDocument,
+    keys: HashSet<&'a str>,
+    fragments: HashSet<&'a str>,
+}
+
+impl<'a> Seen<'a> {
+    /// Linear in the document: a fragment that is spread a second time is not read again, since it repeats its fields.
+    fn selects_twice(&mut self, selections: &'a SelectionSet) -> Option<String> {
+        selections.items.iter().find_map(|selection| match &selection.node {
+            Selection::Field(field) => {
+                let key = field.node.response_key().node.as_str();
+                (!self.keys.insert(key)).then(|| key.to_owned())
+            }
+            Selection::InlineFragment(fragment) => self.selects_twice(&fragment.node.selection_set.node),
+            Selection::FragmentSpread(spread) => {
+                let name = spread.node.fragment_name.node.as_str();
+                if !self.fragments.insert(name) {
+                    return Some(format!("...{name}"));
+                }
+                let fragment = self.document.fragments.get(name)?;
+                self.selects_twice(&fragment.node.selection_set.node)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(document: &str) -> Option<String> {
+        twice_selected(&async_graphql::parser::parse_query(document).unwrap())
+    }
+
+    #[test]
+    fn a_response_key_stands_once_in_a_mutation() {
+        assert_eq!(refused("mutation { a b c: a }"), None);
+        assert_eq!(refused("{ a a }"), None, "a query may repeat itself");
+        assert_eq!(refused("mutation { a { x } a { y } }").as_deref(), Some("a"));
+        assert_eq!(refused("mutation { a: x a: y }").as_deref(), Some("a"));
+        assert_eq!(refused("mutation { a ... on Mutation { a } }").as_deref(), Some("a"));
+        assert_eq!(
+            refused("mutation { a ...F } fragment F on Mutation { ...G } fragment G on Mutation { a }").as_deref(),
+            Some("a")
+        );
+        assert_eq!(refused("mutation { ...F ...F } fragment F on Mutation { a }").as_deref(), Some("...F"));
+        assert_eq!(refused("mutation { a @skip(if: true) a }").as_deref(), Some("a"));
+        assert_eq!(refused("query Q { a a } mutation M { b b }").as_deref(), Some("b"));
+    }
+}
