@@ -3,4 +3,7 @@
 mod world;
 
 mod a_bonus_is_paid_once;
+mod a_client_may_hang_up;
 mod a_key_is_answered_once;
+mod each_outcome_decides_its_lock;
+mod money_is_neither_made_nor_lost;
