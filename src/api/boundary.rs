@@ -4,11 +4,13 @@
 //! code is a mistake of ours and is masked, so no text of a library or a database can leave.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextParseQuery, NextValidation};
+use async_graphql::extensions::{
+    Extension, ExtensionContext, ExtensionFactory, NextParseQuery, NextPrepareRequest, NextValidation,
+};
 use async_graphql::parser::types::{DocumentOperations, ExecutableDocument, OperationType, Selection, SelectionSet};
-use async_graphql::{PathSegment, Response, ServerError, ServerResult, ValidationResult, Variables};
+use async_graphql::{Name, PathSegment, Request, Response, ServerError, ServerResult, ValidationResult, Variables};
 
 use crate::error::Failure;
 
@@ -27,16 +29,31 @@ pub(super) fn present(response: &mut Response, request_id: &str) {
 }
 
 /// Gives codes to errors of the request as a whole, and refuses what would run a mutation twice.
-pub(super) struct Boundary;
+#[derive(Default)]
+pub(super) struct Boundary {
+    /// The operation that the request names, among several.
+    chosen: OnceLock<String>,
+}
 
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(Self)
+        Arc::new(Self::default())
     }
 }
 
 #[async_graphql::async_trait::async_trait]
 impl Extension for Boundary {
+    async fn prepare_request(
+        &self,
+        context: &ExtensionContext<'_>,
+        request: Request,
+        next: NextPrepareRequest<'_>,
+    ) -> ServerResult<Request> {
+        let request = next.run(context, request).await?;
+        request.operation_name.iter().for_each(|name| _ = self.chosen.set(name.clone()));
+        Ok(request)
+    }
+
     async fn parse_query(
         &self,
         context: &ExtensionContext<'_>,
@@ -46,6 +63,10 @@ impl Extension for Boundary {
     ) -> ServerResult<ExecutableDocument> {
         let document =
             next.run(context, query, variables).await.map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
+        if let Some(name) = left_out(&document, self.chosen.get(), variables) {
+            let message = format!("The variable \"${name}\" is required.");
+            return Err(coded(ServerError::new(message, None), "BAD_USER_INPUT"));
+        }
         match twice_selected(&document) {
             None => Ok(document),
             Some(key) => {
@@ -134,6 +155,19 @@ fn wire(failure: &Failure) -> (&'static str, Option<u64>) {
         Failure::OutcomeUnknown(_) => ("OUTCOME_UNKNOWN", Some(RETRY_LATER_MS)),
         Failure::Internal(_) => ("INTERNAL_SERVER_ERROR", None),
     }
+}
+
+/// A variable that the operation needs and the request leaves out. async-graphql would miss it in the middle of the
+/// execution: as a failure of ours, and after the guard took the lock.
+fn left_out<'a>(document: &'a ExecutableDocument, chosen: Option<&String>, variables: &Variables) -> Option<&'a str> {
+    let is_chosen = |name: Option<&Name>| chosen.is_none_or(|chosen| name.is_some_and(|name| name.as_str() == chosen));
+    let operations = document.operations.iter().filter(|(name, _)| is_chosen(*name));
+    let mut wanted = operations.flat_map(|(_, operation)| &operation.node.variable_definitions);
+    let missing = wanted.find(|variable| {
+        let required = !variable.node.var_type.node.nullable && variable.node.default_value.is_none();
+        required && !variables.contains_key(&variable.node.name.node)
+    });
+    missing.map(|variable| variable.node.name.node.as_str())
 }
 
 /// A response key that some mutation of the document selects twice at its root. By the specification the field runs once

@@ -59,7 +59,7 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
     let windows = guard::Windows::new(&app.settings, declared_windows())?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
-        .extension(boundary::Boundary)
+        .extension(boundary::Boundary::default())
         .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
