@@ -4,9 +4,12 @@ mod world;
 
 mod a_bad_token_is_refused;
 mod a_bonus_is_paid_once;
+mod a_client_may_hang_up;
 mod a_key_is_answered_once;
 mod bad_input_costs_nothing;
+mod each_outcome_decides_its_lock;
 mod imports_run_downward;
 mod lists_page_both_ways;
+mod money_is_neither_made_nor_lost;
 mod the_schema_is_what_the_file_says;
 mod what_is_anothers_cannot_be_seen;

@@ -1,5 +1,7 @@
 //! A whole Largesse for one test: a database of its own, a server on a free port, members with tokens.
 
+pub(crate) mod by_hand;
+pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod statements;
 
@@ -192,6 +194,16 @@ impl World {
         let text = response.text().await?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         Ok(Answer { status, headers, body })
+    }
+
+    /// Sends a body and does not wait: the answer comes by itself, also while the world is being ended.
+    pub(crate) fn begin_post(&self, token: &str, body: Value) -> JoinHandle<Answer> {
+        let request = self.client.post(format!("{}/graphql", self.address)).json(&body).bearer_auth(token);
+        tokio::spawn(async move {
+            let response = request.send().await.expect("the server answers");
+            let (status, headers) = (response.status().as_u16(), response.headers().clone());
+            Answer { status, headers, body: response.json().await.expect("JSON") }
+        })
     }
 
     /// Asks a path by GET: status and text.
