@@ -4,17 +4,21 @@
 //! connection for a command. A keeper in the background opens it, watches it when a command went wrong, and opens another.
 //! While there is none, attempts learn so at once.
 
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, cmd};
+use deadpool_redis::redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, TlsCertificates, cmd,
+};
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, watch};
 
 use super::{Lock, Verdict};
-use crate::config::CooldownSettings;
+use crate::config::{ConfigError, Settings};
 
 /// Deletes the lock if it is still ours. A comparison and a deletion in two commands could delete another's.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -48,12 +52,13 @@ pub(super) enum Away {
 }
 
 impl Redis {
-    pub(super) fn open(url: &SecretString, settings: &CooldownSettings) -> Result<Self, RedisError> {
-        let command = Duration::from_millis(settings.command_timeout_ms);
-        let connect = Duration::from_millis(settings.connect_timeout_ms);
+    pub(super) fn open(url: &SecretString, settings: &Settings) -> Result<Self, ConfigError> {
+        let command = Duration::from_millis(settings.cooldown.command_timeout_ms);
+        let connect = Duration::from_millis(settings.cooldown.connect_timeout_ms);
         let config =
             AsyncConnectionConfig::new().set_response_timeout(Some(command)).set_connection_timeout(Some(connect));
-        let manager = Manager::new_with_config(url.expose_secret(), config)?;
+        let server = server(url, settings.redis_ca_file.as_deref())?;
+        let manager = Manager::new_with_config(server, config).map_err(|error| unusable(&error))?;
         let timeouts = Timeouts { wait: Some(connect), create: Some(connect), recycle: Some(command) };
         let pool = Pool::builder(manager).max_size(1).runtime(Runtime::Tokio1).timeouts(timeouts).build();
         let pool = pool.expect("a pool with time-outs builds wherever a runtime is named");
@@ -120,6 +125,25 @@ impl Redis {
     fn connection(&self) -> Result<MultiplexedConnection, Away> {
         self.shared.connection.borrow().clone().ok_or(Away::NotConnected)
     }
+}
+
+/// Which server the URL names, and who may vouch for it. A certificate is always verified: a file of its own replaces the
+/// public authorities, and nothing switches the check off.
+fn server(url: &SecretString, ca_file: Option<&Path>) -> Result<ConnectionInfo, ConfigError> {
+    let server = url.expose_secret().into_connection_info().map_err(|error| unusable(&error))?;
+    let Some(file) = ca_file else { return Ok(server) };
+    let bad_file = |reason: &dyn Display| ConfigError::because(&format!("redis_ca_file {}", file.display()), reason);
+    let pem = std::fs::read(file).map_err(|error| bad_file(&error))?;
+    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
+        return Err(bad_file(&"there is no certificate in PEM format"));
+    }
+    let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
+    let client = Client::build_with_tls(server, certificates).map_err(|error| bad_file(&error))?;
+    Ok(client.get_connection_info().clone())
+}
+
+fn unusable(error: &RedisError) -> ConfigError {
+    ConfigError::because("redis_url", error)
 }
 
 /// An attempt that waits for Redis. A frozen Redis applies late what it was sent: if no answer came, or nobody waits for it
