@@ -40,6 +40,7 @@ struct Shared {
     connection: watch::Receiver<Option<MultiplexedConnection>>,
     /// Told when a command went wrong: the keeper looks at the connection.
     suspect: Arc<Notify>,
+    probe: Cmd,
 }
 
 /// Why Redis did not decide.
@@ -64,8 +65,9 @@ impl Redis {
         let pool = pool.expect("a pool with time-outs builds wherever a runtime is named");
         let (sender, connection) = watch::channel(None);
         let suspect = Arc::new(Notify::new());
-        tokio::spawn(keep_connected(pool, sender, suspect.clone()));
-        Ok(Self { shared: Arc::new(Shared { connection, suspect }) })
+        let probe = probe(&settings.cooldown.prefix);
+        tokio::spawn(keep_connected(pool, sender, suspect.clone(), probe.clone()));
+        Ok(Self { shared: Arc::new(Shared { connection, suspect, probe }) })
     }
 
     /// `SET NX` and `PTTL` in one round trip say "admitted" or for how long another holds the lock.
@@ -103,7 +105,7 @@ impl Redis {
 
     pub(super) async fn answers(&self) -> bool {
         let Ok(mut connection) = self.connection() else { return false };
-        let answered = ping(&mut connection).await;
+        let answered = self.shared.probe.query_async::<i64>(&mut connection).await.is_ok();
         if !answered {
             self.shared.suspect.notify_one();
         }
@@ -184,22 +186,30 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-async fn ping(connection: &mut MultiplexedConnection) -> bool {
-    cmd("PING").query_async::<String>(connection).await.is_ok()
+/// A write that changes nothing. After a failover, a server that became a replica still answers PING and refuses every lock.
+fn probe(prefix: &str) -> Cmd {
+    let mut probe = cmd("DEL");
+    probe.arg(format!("{prefix}:probe"));
+    probe
 }
 
-/// Publishes a connection as long as it answers. Ends when nobody listens any more.
-async fn keep_connected(pool: Pool, sender: watch::Sender<Option<MultiplexedConnection>>, suspect: Arc<Notify>) {
+/// Publishes a connection as long as it can be used. Ends when nobody listens any more.
+async fn keep_connected(
+    pool: Pool,
+    sender: watch::Sender<Option<MultiplexedConnection>>,
+    suspect: Arc<Notify>,
+    probe: Cmd,
+) {
     let mut away = false;
     while !sender.is_closed() {
-        match pool.get().await {
+        match connect(&pool, &probe).await {
             Ok(pooled) => {
                 if std::mem::take(&mut away) {
                     tracing::info!("Redis is back");
                 }
                 let mut connection = MultiplexedConnection::clone(&pooled);
                 sender.send_replace(Some(connection.clone()));
-                while ping(&mut connection).await {
+                while probe.query_async::<i64>(&mut connection).await.is_ok() {
                     tokio::select! {
                         () = suspect.notified() => {}
                         () = sender.closed() => return,
@@ -209,12 +219,25 @@ async fn keep_connected(pool: Pool, sender: watch::Sender<Option<MultiplexedConn
                 // Out of the pool with it: the next one is opened anew.
                 drop(Connection::take(pooled));
             }
-            Err(error) => {
+            Err(cause) => {
                 if !std::mem::replace(&mut away, true) {
-                    tracing::warn!(cause = %describe(&error), "Redis is away");
+                    tracing::warn!(%cause, "Redis is away");
                 }
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Opens a connection that takes writes. Each try is a new connection, for the address of a replica may lead to the new
+/// primary by then.
+async fn connect(pool: &Pool, probe: &Cmd) -> Result<Connection, String> {
+    let mut pooled = pool.get().await.map_err(|error| describe(&error))?;
+    match probe.query_async::<i64>(&mut pooled).await {
+        Ok(_) => Ok(pooled),
+        Err(error) => {
+            drop(Connection::take(pooled));
+            Err(error.to_string())
         }
     }
 }
