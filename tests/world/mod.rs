@@ -1,5 +1,7 @@
 //! A whole Largesse for one test: a database of its own, a server on a free port, members with tokens.
 
+pub(crate) mod binary;
+pub(crate) mod log;
 pub(crate) mod redis_server;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -154,6 +156,7 @@ impl World {
         redis_is_there: bool,
     ) -> Self {
         provide_cryptography();
+        log::listen();
         let ledger = Ledger::connect(&settings, &SecretString::from(url.clone())).await.expect("the ledger connects");
         let app = App::new(ledger, settings.clone()).expect("the app is put together");
         let cooldown = Cooldown::open(&settings).expect("the cooldown opens");
@@ -376,7 +379,7 @@ pub(crate) fn database_url(name: &str) -> String {
     format!("{base}/{name}")
 }
 
-async fn run_on_server(statement: &str) {
+pub(crate) async fn run_on_server(statement: &str) {
     let server = Connect::connect(servers_url("LARGESSE_TEST_POSTGRES_URL")).await.expect("PostgreSQL answers");
     server.execute_raw(Statement::from_string(DbBackend::Postgres, statement)).await.expect(statement);
     server.close().await.unwrap();
