@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono_tz::Tz;
@@ -26,6 +26,8 @@ pub struct Settings {
     /// `redis://…` or `rediss://…`; without it, cooldowns live in the process.
     #[serde(serialize_with = "hide")]
     pub redis_url: Option<SecretString>,
+    /// The PEM file of the authority that vouches for a `rediss://` server; without it, the public ones do.
+    pub redis_ca_file: Option<PathBuf>,
     /// Whose tokens are good.
     pub token: TokenSettings,
     /// Limits of a request.
@@ -229,6 +231,7 @@ impl Default for Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             database_url: None,
             redis_url: None,
+            redis_ca_file: None,
             token: TokenSettings { secret: None, member_claim: "sub".to_owned() },
             request: RequestSettings { deadline_ms: 3000, body_limit_bytes: 1 << 20, drain_ms: 500 },
             database: DatabaseSettings {
@@ -451,8 +454,16 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 7] =
-        ["database_url", "redis_url", "token.secret", "token.member_claim", "cooldown.prefix", "log.filter", "listen"];
+    const TEXTS: [&str; 8] = [
+        "database_url",
+        "redis_url",
+        "redis_ca_file",
+        "token.secret",
+        "token.member_claim",
+        "cooldown.prefix",
+        "log.filter",
+        "listen",
+    ];
     if TEXTS.contains(&setting) {
         return Value::String(Tag::Default, text.to_owned());
     }

@@ -188,7 +188,7 @@ async fn assemble(
     let listen = settings.listen;
     let listener =
         TcpListener::bind(listen).await.map_err(|error| failed(&format!("cannot listen on {listen}"), error))?;
-    let cooldown = Cooldown::open(&settings).map_err(|error| ConfigError::because("redis_url", &error))?;
+    let cooldown = Cooldown::open(&settings)?;
     let app = App::new(ledger, settings)?;
     Ok(Server::new(listener, app, cooldown, tokens, demo_members)?)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::config::{Settings, WithoutRedis};
+use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::error::Failure;
 use crate::member::Member;
 use memory::Memory;
@@ -61,8 +61,8 @@ pub enum Decision {
 
 impl Cooldown {
     /// Opens the store that the settings name. Redis may be away: it is connected in the background.
-    pub fn open(settings: &Settings) -> Result<Self, deadpool_redis::redis::RedisError> {
-        let redis = settings.redis_url.as_ref().map(|url| Redis::open(url, &settings.cooldown)).transpose()?;
+    pub fn open(settings: &Settings) -> Result<Self, ConfigError> {
+        let redis = settings.redis_url.as_ref().map(|url| Redis::open(url, settings)).transpose()?;
         Ok(Self {
             prefix: settings.cooldown.prefix.as_str().into(),
             after_refusal: Duration::from_millis(settings.cooldown.after_refusal_ms),

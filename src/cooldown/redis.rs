@@ -4,17 +4,21 @@
 //! connection for a command. A keeper in the background opens it, watches it when a command went wrong, and opens another.
 //! While there is none, attempts learn so at once.
 
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, cmd};
+use deadpool_redis::redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, TlsCertificates, cmd,
+};
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, watch};
 
 use super::{Lock, Verdict};
-use crate::config::CooldownSettings;
+use crate::config::{ConfigError, Settings};
 
 /// Deletes the lock if it is still ours. A comparison and a deletion in two commands could delete another's.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -36,6 +40,7 @@ struct Shared {
     connection: watch::Receiver<Option<MultiplexedConnection>>,
     /// Told when a command went wrong: the keeper looks at the connection.
     suspect: Arc<Notify>,
+    probe: Cmd,
 }
 
 /// Why Redis did not decide.
@@ -48,19 +53,21 @@ pub(super) enum Away {
 }
 
 impl Redis {
-    pub(super) fn open(url: &SecretString, settings: &CooldownSettings) -> Result<Self, RedisError> {
-        let command = Duration::from_millis(settings.command_timeout_ms);
-        let connect = Duration::from_millis(settings.connect_timeout_ms);
+    pub(super) fn open(url: &SecretString, settings: &Settings) -> Result<Self, ConfigError> {
+        let command = Duration::from_millis(settings.cooldown.command_timeout_ms);
+        let connect = Duration::from_millis(settings.cooldown.connect_timeout_ms);
         let config =
             AsyncConnectionConfig::new().set_response_timeout(Some(command)).set_connection_timeout(Some(connect));
-        let manager = Manager::new_with_config(url.expose_secret(), config)?;
+        let server = server(url, settings.redis_ca_file.as_deref())?;
+        let manager = Manager::new_with_config(server, config).map_err(|error| unusable(&error))?;
         let timeouts = Timeouts { wait: Some(connect), create: Some(connect), recycle: Some(command) };
         let pool = Pool::builder(manager).max_size(1).runtime(Runtime::Tokio1).timeouts(timeouts).build();
         let pool = pool.expect("a pool with time-outs builds wherever a runtime is named");
         let (sender, connection) = watch::channel(None);
         let suspect = Arc::new(Notify::new());
-        tokio::spawn(keep_connected(pool, sender, suspect.clone()));
-        Ok(Self { shared: Arc::new(Shared { connection, suspect }) })
+        let probe = probe(&settings.cooldown.prefix);
+        tokio::spawn(keep_connected(pool, sender, suspect.clone(), probe.clone()));
+        Ok(Self { shared: Arc::new(Shared { connection, suspect, probe }) })
     }
 
     /// `SET NX` and `PTTL` in one round trip say "admitted" or for how long another holds the lock.
@@ -98,7 +105,7 @@ impl Redis {
 
     pub(super) async fn answers(&self) -> bool {
         let Ok(mut connection) = self.connection() else { return false };
-        let answered = ping(&mut connection).await;
+        let answered = self.shared.probe.query_async::<i64>(&mut connection).await.is_ok();
         if !answered {
             self.shared.suspect.notify_one();
         }
@@ -120,6 +127,25 @@ impl Redis {
     fn connection(&self) -> Result<MultiplexedConnection, Away> {
         self.shared.connection.borrow().clone().ok_or(Away::NotConnected)
     }
+}
+
+/// Which server the URL names, and who may vouch for it. A certificate is always verified: a file of its own replaces the
+/// public authorities, and nothing switches the check off.
+fn server(url: &SecretString, ca_file: Option<&Path>) -> Result<ConnectionInfo, ConfigError> {
+    let server = url.expose_secret().into_connection_info().map_err(|error| unusable(&error))?;
+    let Some(file) = ca_file else { return Ok(server) };
+    let bad_file = |reason: &dyn Display| ConfigError::because(&format!("redis_ca_file {}", file.display()), reason);
+    let pem = std::fs::read(file).map_err(|error| bad_file(&error))?;
+    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
+        return Err(bad_file(&"there is no certificate in PEM format"));
+    }
+    let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
+    let client = Client::build_with_tls(server, certificates).map_err(|error| bad_file(&error))?;
+    Ok(client.get_connection_info().clone())
+}
+
+fn unusable(error: &RedisError) -> ConfigError {
+    ConfigError::because("redis_url", error)
 }
 
 /// An attempt that waits for Redis. A frozen Redis applies late what it was sent: if no answer came, or nobody waits for it
@@ -160,22 +186,30 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-async fn ping(connection: &mut MultiplexedConnection) -> bool {
-    cmd("PING").query_async::<String>(connection).await.is_ok()
+/// A write that changes nothing. After a failover, a server that became a replica still answers PING and refuses every lock.
+fn probe(prefix: &str) -> Cmd {
+    let mut probe = cmd("DEL");
+    probe.arg(format!("{prefix}:probe"));
+    probe
 }
 
-/// Publishes a connection as long as it answers. Ends when nobody listens any more.
-async fn keep_connected(pool: Pool, sender: watch::Sender<Option<MultiplexedConnection>>, suspect: Arc<Notify>) {
+/// Publishes a connection as long as it can be used. Ends when nobody listens any more.
+async fn keep_connected(
+    pool: Pool,
+    sender: watch::Sender<Option<MultiplexedConnection>>,
+    suspect: Arc<Notify>,
+    probe: Cmd,
+) {
     let mut away = false;
     while !sender.is_closed() {
-        match pool.get().await {
+        match connect(&pool, &probe).await {
             Ok(pooled) => {
                 if std::mem::take(&mut away) {
                     tracing::info!("Redis is back");
                 }
                 let mut connection = MultiplexedConnection::clone(&pooled);
                 sender.send_replace(Some(connection.clone()));
-                while ping(&mut connection).await {
+                while probe.query_async::<i64>(&mut connection).await.is_ok() {
                     tokio::select! {
                         () = suspect.notified() => {}
                         () = sender.closed() => return,
@@ -185,12 +219,25 @@ async fn keep_connected(pool: Pool, sender: watch::Sender<Option<MultiplexedConn
                 // Out of the pool with it: the next one is opened anew.
                 drop(Connection::take(pooled));
             }
-            Err(error) => {
+            Err(cause) => {
                 if !std::mem::replace(&mut away, true) {
-                    tracing::warn!(cause = %describe(&error), "Redis is away");
+                    tracing::warn!(%cause, "Redis is away");
                 }
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Opens a connection that takes writes. Each try is a new connection, for the address of a replica may lead to the new
+/// primary by then.
+async fn connect(pool: &Pool, probe: &Cmd) -> Result<Connection, String> {
+    let mut pooled = pool.get().await.map_err(|error| describe(&error))?;
+    match probe.query_async::<i64>(&mut pooled).await {
+        Ok(_) => Ok(pooled),
+        Err(error) => {
+            drop(Connection::take(pooled));
+            Err(error.to_string())
         }
     }
 }

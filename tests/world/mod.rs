@@ -1,6 +1,8 @@
 //! A whole Largesse for one test: a database of its own, a server on a free port, members with tokens.
 
+pub(crate) mod binary;
 pub(crate) mod by_hand;
+pub(crate) mod log;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod statements;
@@ -40,6 +42,8 @@ pub(crate) enum Locks {
     Redis,
     /// A Redis of the test's own, to be stopped, frozen or lied about.
     RedisAt(String),
+    /// One that cannot be used when the server starts.
+    RedisAwayAt(String),
 }
 
 /// Runs a test on both databases: `on_both!(name, |database| async move { … })`.
@@ -123,27 +127,28 @@ impl World {
         settings.signup_bonus.amount = Some(100);
         settings.cooldown.enabled = !matches!(locks, Locks::Off);
         settings.cooldown.prefix = format!("test{}-{}", std::process::id(), unique());
+        let redis_is_there = !matches!(locks, Locks::RedisAwayAt(_));
         settings.redis_url = match locks {
             Locks::Off | Locks::InProcess => None,
             Locks::Redis => Some(servers_url("LARGESSE_TEST_REDIS_URL").into()),
-            Locks::RedisAt(url) => Some(url.into()),
+            Locks::RedisAt(url) | Locks::RedisAwayAt(url) => Some(url.into()),
         };
         change(&mut settings);
         settings.check().expect("the test's settings are possible");
         let (url, folder) = fresh_database(database).await;
-        Self::start(database, url, settings, folder).await
+        Self::start(database, url, settings, folder, redis_is_there).await
     }
 
     /// Another process on the same database and Redis, with the same settings or others.
     pub(crate) async fn another(&self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = self.settings.clone();
         change(&mut settings);
-        Self::start(self.database, self.url.clone(), settings, self.folder.clone()).await
+        Self::start(self.database, self.url.clone(), settings, self.folder.clone(), true).await
     }
 
     /// The same server seen through another database URL: a proxy's.
     pub(crate) async fn through(&self, url: String) -> Self {
-        Self::start(self.database, url, self.settings.clone(), self.folder.clone()).await
+        Self::start(self.database, url, self.settings.clone(), self.folder.clone(), true).await
     }
 
     async fn start(
@@ -151,14 +156,17 @@ impl World {
         url: String,
         settings: Settings,
         folder: Option<std::sync::Arc<tempfile::TempDir>>,
+        redis_is_there: bool,
     ) -> Self {
+        provide_cryptography();
+        log::listen();
         let ledger = Ledger::connect(&settings, &SecretString::from(url.clone())).await.expect("the ledger connects");
         let app = App::new(ledger, settings.clone()).expect("the app is put together");
         let cooldown = Cooldown::open(&settings).expect("the cooldown opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let server = Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[])
-            .expect("the server is possible");
-        if settings.redis_url.is_some() {
+        let server =
+            Server::new(listener, app.clone(), cooldown.clone(), tokens(), &[]).expect("the server is possible");
+        if settings.redis_url.is_some() && redis_is_there {
             wait_until("Redis is connected", async || cooldown.answers().await).await;
         }
         let address = format!("http://{}", server.address().unwrap());
@@ -171,6 +179,13 @@ impl World {
     /// Where the server is.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Sends a member's body, and says how long the answer took.
+    pub(crate) async fn timed(&self, member: &str, body: Value) -> (Answer, Duration) {
+        let asked = std::time::Instant::now();
+        let answer = self.post(Some(&token(member)), body).await;
+        (answer, asked.elapsed())
     }
 
     /// Asks as a member, with a good token.
@@ -282,6 +297,12 @@ impl World {
     }
 }
 
+/// TLS needs one provider of cryptography for the process, as the command line installs it.
+fn provide_cryptography() {
+    // It fails where another test has installed it before, and that is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Every rule of the books holds.
 pub(crate) async fn books_balance(url: &str) {
     let report = audit::audit(&SecretString::from(url)).await.expect("the audit runs");
@@ -371,7 +392,7 @@ pub(crate) fn database_url(name: &str) -> String {
     format!("{base}/{name}")
 }
 
-async fn run_on_server(statement: &str) {
+pub(crate) async fn run_on_server(statement: &str) {
     let server = Connect::connect(servers_url("LARGESSE_TEST_POSTGRES_URL")).await.expect("PostgreSQL answers");
     server.execute_raw(Statement::from_string(DbBackend::Postgres, statement)).await.expect(statement);
     server.close().await.unwrap();

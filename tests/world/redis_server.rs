@@ -1,6 +1,7 @@
 //! A Redis of a test's own.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,33 @@ pub(crate) struct RedisServer {
     port: u16,
     folder: tempfile::TempDir,
     child: Option<Child>,
+    /// Set if it speaks TLS as well: on a port of its own, so that the test can look in without.
+    tls_port: Option<u16>,
+}
+
+/// A port where nobody listens.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl RedisServer {
     /// Starts one on a free port.
     pub(crate) fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { port, folder: tempfile::tempdir().unwrap(), child: None };
+        Self::start_with(None)
+    }
+
+    /// Starts one that speaks TLS as well, with a certificate for `names` that its own authority vouches for.
+    pub(crate) fn start_with_tls(names: &str) -> Self {
+        Self::start_with(Some(names))
+    }
+
+    fn start_with(certified_names: Option<&str>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(names) = certified_names {
+            certify(folder.path(), names);
+        }
+        let mut server =
+            Self { port: free_port(), folder, child: None, tls_port: certified_names.map(|_| free_port()) };
         server.start_again();
         server
     }
@@ -26,6 +47,7 @@ impl RedisServer {
     pub(crate) fn start_again(&mut self) {
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &self.port.to_string()])
+            .args(self.tls_port.map(tls_options).unwrap_or_default())
             .current_dir(self.folder.path())
             .stdout(Stdio::null())
             .spawn()
@@ -40,6 +62,37 @@ impl RedisServer {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Where it speaks TLS.
+    pub(crate) fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.tls_port.expect("it was started with TLS"))
+    }
+
+    /// The certificate of the authority that vouches for it.
+    pub(crate) fn ca_file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Makes it the replica of a server that is not there: it reads, and refuses to write, as after a failover.
+    pub(crate) fn refuse_writes(&self) {
+        self.command(&["CONFIG", "SET", "replica-read-only", "yes"]);
+        self.command(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    }
+
+    /// Makes it writable again.
+    pub(crate) fn accept_writes(&self) {
+        self.command(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// How many bytes were sent to it that it has not read: more than none only while it is frozen.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let port = format!(":{:04X}", self.port);
+        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+        let established = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        // Columns: local address, remote address, state (01 is established, 08 closed by the other side), queues.
+        let waiting = established.filter(|socket| socket[1].ends_with(&port) && ["01", "08"].contains(&socket[3]));
+        waiting.map(|socket| u64::from_str_radix(socket[4].split_once(':').unwrap().1, 16).unwrap()).sum()
     }
 
     /// Ends it at once; its keys are gone.
@@ -90,6 +143,32 @@ impl RedisServer {
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill");
         assert!(sent.success());
     }
+}
+
+fn tls_options(port: u16) -> Vec<String> {
+    let options = format!(
+        "--tls-port {port} --tls-cert-file server.pem --tls-key-file server.key --tls-ca-cert-file ca.pem \
+         --tls-auth-clients no"
+    );
+    options.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Makes an authority, and a certificate for these names (`IP:127.0.0.1`) that it vouches for.
+fn certify(folder: &Path, names: &str) {
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(folder, &format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
+    openssl(folder, &format!("req {key} -keyout server.key -out server.csr -subj /CN=server"));
+    std::fs::write(folder.join("names"), format!("subjectAltName={names}")).unwrap();
+    openssl(
+        folder,
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile names",
+    );
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let mut command = Command::new("openssl");
+    let made = command.args(arguments.split_whitespace()).current_dir(folder).output().expect("openssl is installed");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 impl Drop for RedisServer {
