@@ -1,0 +1,392 @@
+"""Measures the release binary beside SQL alone and beside a peer. Started by bench/run, between private servers.
+
+The load comes from wrk, with the documents of operations/ that an app would send. docs/performance.md explains the table.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator
+from urllib.parse import urlsplit
+
+import tokens
+from round_trips import CountingProxy
+
+BENCH = Path(__file__).resolve().parent
+OPERATIONS = (BENCH.parent / "operations" / "largesse.graphql").read_text()
+BINARY = os.environ["LARGESSE_BIN"]
+FOLDER = Path(os.environ["LARGESSE_TEST_DIR"])
+PGBENCH = Path(os.environ["LARGESSE_TEST_PG_BIN"]) / "pgbench"
+POSTGRES = os.environ["LARGESSE_TEST_POSTGRES_URL"]
+REDIS = os.environ["LARGESSE_TEST_REDIS_URL"]
+# What the processes here inherit: a setting of the caller's shell must not change what is measured.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LARGESSE_")}
+
+# SQL alone and the peer work in the database that is there, the product in one of its own.
+PRODUCT = POSTGRES.rsplit("/", 1)[0] + "/largesse"
+SECRET = secrets.token_hex(32)
+MEMBERS, PREFIX = 100_000, "member-"
+CONNECTIONS, THREADS = 32, 2
+WARM_UP = 2
+SIGN_IN = 20
+SINGLE_TRANSFERS = 200
+
+
+@dataclass
+class Counted:
+    """What wrk saw."""
+
+    accepted: int
+    cooldown: int
+    other: int
+    seconds: float
+    p50: float
+    p99: float
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    name: str
+    answers: float
+    refused: float
+    counted: Counted
+    statements: float
+    server_cpu: float
+    database_cpu: float
+    peak_mib: float
+    beside: str = ""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description="Measures Largesse beside SQL alone and beside a peer.")
+    arguments.add_argument("--seconds", type=int, default=12, help="how long one measurement takes")
+    seconds = arguments.parse_args().seconds
+    prepare()
+    with largesse("guarded") as guarded, largesse("open", LARGESSE_COOLDOWN_ENABLED="false") as unguarded:
+        print_table(measure(guarded, unguarded, seconds))
+        print(f"\nround trips of one transfer, counted on the wire: {round_trips():.2f}")
+    first, second = start_to_ready()
+    print(f"`largesse demo`, start to ready: {first:.0f} ms the first time, {second:.0f} ms after that")
+    audit()
+
+
+def measure(guarded: "Process", unguarded: "Process", seconds: int) -> list[Row]:
+    home, transfer, claim = document("Home"), document("Transfer"), document("ClaimDailyBonus")
+    log("every member signs in, as they have in a process that ran for a day")
+    wrk(guarded.port, "signin", "{ viewer { id } }", SIGN_IN)
+    rows = [row("viewer reads", guarded, "viewer", home, seconds)]
+    for name, op, script in [
+        ("transfers, random pairs", "transfer", "transfer-function"),
+        ("transfers, one recipient", "hot", "hot-function"),
+    ]:
+        before = pgbench(script, seconds)
+        measured = row(name, guarded, op, transfer, seconds)
+        limit = (before + pgbench(script, seconds)) / 2
+        measured.beside = f"{limit:.0f} SQL alone: {measured.answers / limit:.2f}"
+        rows.append(measured)
+    steps = pgbench("transfer-steps", seconds)
+    rows[1].beside += f"; {steps:.0f} in steps: {rows[1].answers / steps:.2f}"
+    with express() as peer:
+        before = refusals(peer, seconds)
+        measured = row("refusals of one flood", guarded, "flood", claim, seconds)
+        express_refusals = (before + refusals(peer, seconds)) / 2
+    measured.beside = f"{express_refusals:.0f} Express: {measured.answers / express_refusals:.1f}"
+    return [*rows, measured, row("replays of one key", unguarded, "replay", transfer, seconds)]
+
+
+def row(name: str, server: "Process", op: str, text: str, seconds: int) -> Row:
+    log(name)
+    wrk(server.port, op, text, WARM_UP)
+    sql(PRODUCT, "CHECKPOINT")  # None falls into the measurement by itself then.
+    server.forget_peak()
+    statements, server_cpu, database_cpu = statements_so_far(), server.cpu(), database_cpu_so_far()
+    counted = wrk(server.port, op, text, seconds)
+    refused = op == "flood"
+    answers = counted.cooldown if refused else counted.accepted
+    return Row(
+        name=name,
+        answers=answers / counted.seconds,
+        refused=(counted.accepted if refused else counted.cooldown) / counted.seconds + counted.other / counted.seconds,
+        counted=counted,
+        statements=(statements_so_far() - statements) / answers,
+        server_cpu=server.cpu() - server_cpu,
+        database_cpu=database_cpu_so_far() - database_cpu,
+        peak_mib=server.peak_mib(),
+    )
+
+
+def print_table(rows: list[Row]) -> None:
+    heads = ["", "answers/s", "others/s", "p50 ms", "p99 ms", "statements", "server CPU s", "database CPU s", "peak MiB"]
+    print(f"\n| {' | '.join([*heads, 'beside it, and the ratio'])} |")
+    print("|---" + "|---:" * (len(heads) - 1) + "|---|")
+    for each in rows:
+        numbers = [
+            f"{each.answers:.0f}", f"{each.refused:.0f}", f"{each.counted.p50:.1f}", f"{each.counted.p99:.1f}",
+            f"{each.statements:.2f}", f"{each.server_cpu:.1f}", f"{each.database_cpu:.1f}", f"{each.peak_mib:.0f}",
+        ]
+        print(f"| {' | '.join([each.name, *numbers, each.beside])} |")
+
+
+# Load
+
+
+def wrk(port: int, op: str, text: str, seconds: int, shape: str = "product") -> Counted:
+    environment = {**ENVIRONMENT, "OP": op, "SHAPE": shape, "DOCUMENT": text, "PREFIX": PREFIX}
+    environment["TOKENS"] = str(FOLDER / f"tokens-{shape}")
+    command = ["wrk", f"-c{CONNECTIONS}", f"-t{THREADS}", f"-d{seconds}", "-s", str(BENCH / "load.lua")]
+    output = run([*command, f"http://127.0.0.1:{port}"], environment)
+    for surprise in re.findall(r"^other: .*|.*Socket errors.*", output, re.MULTILINE):
+        log(surprise)
+    accepted, cooldown, other, *times = re.search(r"^counted (.*)", output, re.MULTILINE)[1].split()
+    return Counted(int(accepted), int(cooldown), int(other), *map(float, times))
+
+
+def pgbench(script: str, seconds: int) -> float:
+    log(f"SQL alone: {script}")
+    sql(POSTGRES, "CHECKPOINT")
+    command = [str(PGBENCH), "-n", "-Mprepared", f"-c{CONNECTIONS}", f"-j{THREADS}", f"-T{seconds}"]
+    output = run([*command, "-f", str(BENCH / "limit" / f"{script}.sql"), POSTGRES])
+    return float(re.search(r"^tps = ([\d.]+)", output, re.MULTILINE)[1])
+
+
+def refusals(peer: "Process", seconds: int) -> float:
+    log("the peer refuses a flood")
+    wrk(peer.port, "flood", "", WARM_UP, shape="express")
+    counted = wrk(peer.port, "flood", "", seconds, shape="express")
+    return counted.cooldown / counted.seconds
+
+
+def document(operation: str) -> str:
+    """An operation with the fragments that it spreads, as a client's build tool would send it."""
+    definitions = {name: whole for whole, name in re.findall(r"^((?:query|mutation|fragment) (\w+).*?^})", OPERATIONS, re.M | re.S)}
+    wanted, found = [operation], []
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found.append(name)
+            wanted += re.findall(r"\.\.\.(\w+)", definitions[name])
+    return "\n".join(definitions[name] for name in found)
+
+
+# The wire
+
+
+def round_trips() -> float:
+    """Transfers one by one, between wallets that are open, through a proxy that counts."""
+    database = urlsplit(PRODUCT)
+    proxy = CountingProxy(database.hostname, database.port)
+    url = f"postgres://{database.username}@127.0.0.1:{proxy.port}/largesse?sslmode=disable"
+    bearers = (FOLDER / "tokens-product").read_text().splitlines()
+    with largesse("counted", DATABASE_URL=url, LARGESSE_DATABASE_POOL_SIZE="1", LARGESSE_COOLDOWN_ENABLED="false") as server:
+        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        send_one(client, bearers[0], 0)  # Connects, prepares the statements, makes the member known.
+        settle(proxy)
+        before = proxy.count
+        for number in range(1, SINGLE_TRANSFERS + 1):
+            send_one(client, bearers[0], number)
+        settle(proxy)
+        return (proxy.count - before) / SINGLE_TRANSFERS
+
+
+def send_one(client: http.client.HTTPConnection, bearer: str, number: int) -> None:
+    transfer = {"to": f"{PREFIX}2", "amount": "1", "currency": "PTS", "idempotencyKey": f"counted-{number}"}
+    body = json.dumps({"query": document("Transfer"), "variables": {"input": transfer}})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {bearer}"}
+    client.request("POST", "/graphql", body, headers)
+    answer = json.loads(client.getresponse().read())
+    assert answer["data"]["transfer"]["entry"], answer
+
+
+def settle(proxy: CountingProxy) -> None:
+    """What a driver does after the answer belongs to the transfer as well: waits until nothing more is counted."""
+    seen = -1
+    while seen != proxy.count:
+        seen = proxy.count
+        time.sleep(0.2)
+
+
+# Processes
+
+
+class Process:
+    """A server that this script started."""
+
+    def __init__(self, started: subprocess.Popen, port: int) -> None:
+        self.pid, self.port = started.pid, port
+
+    def cpu(self) -> float:
+        return cpu_of(self.pid)
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak_mib(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+
+
+@contextlib.contextmanager
+def running(name: str, command: list[str], port: Callable[[str], int | None], **settings: str) -> Iterator[Process]:
+    """Starts a server, waits until its log or its port says that it is there, and stops it in the end."""
+    path = FOLDER / f"{name}.log"
+    with path.open("w") as output:
+        started = subprocess.Popen(command, env={**ENVIRONMENT, **settings}, stdout=output, stderr=output, cwd=FOLDER)
+    try:
+        while (found := port(path.read_text())) is None:
+            if started.poll() is not None:
+                sys.exit(f"bench: {name} did not start:\n{path.read_text()}")
+            time.sleep(0.02)
+        yield Process(started, found)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait()
+
+
+def largesse(name: str, **settings: str) -> contextlib.AbstractContextManager[Process]:
+    settings = {
+        "DATABASE_URL": PRODUCT,
+        "REDIS_URL": REDIS,
+        "LARGESSE_TOKEN_SECRET": SECRET,
+        "LARGESSE_DAILY_BONUS_AMOUNTS": "[10, 15, 20]",
+        "LARGESSE_LOG_FORMAT": "json",
+        **settings,
+    }
+    return running(name, [BINARY, "serve", "--listen", "127.0.0.1:0"], announced_port, **settings)
+
+
+def announced_port(output: str) -> int | None:
+    announced = re.search(r'"address":"127\.0\.0\.1:(\d+)"', output)
+    return int(announced[1]) if announced else None
+
+
+def express() -> contextlib.AbstractContextManager[Process]:
+    port = free_port()
+    settings = {"PGPORT": str(urlsplit(POSTGRES).port), "REDIS_URL": REDIS, "JWT_SECRET": SECRET}
+    return running(
+        "express",
+        ["node", str(BENCH / "peers" / "seed-express.mjs"), str(port)],
+        lambda _: port if accepts(port) else None,
+        **settings,
+    )
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def start_to_ready() -> tuple[float, float]:
+    """Milliseconds from the start of the demo to its readiness: on a new database file, and on one that is there."""
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        return demo_ready_after(folder), demo_ready_after(folder)
+
+
+def demo_ready_after(folder: str) -> float:
+    port = free_port()
+    began = time.monotonic()
+    command = [BINARY, "demo", "--listen", f"127.0.0.1:{port}"]
+    demo = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    while not is_ready(port):
+        if demo.poll() is not None:
+            sys.exit("bench: the demo did not start")
+        time.sleep(0.002)
+    took = (time.monotonic() - began) * 1000
+    demo.send_signal(signal.SIGTERM)
+    demo.wait()
+    return took
+
+
+def is_ready(port: int) -> bool:
+    client = http.client.HTTPConnection("127.0.0.1", port)
+    try:
+        client.request("GET", "/readyz")
+        return client.getresponse().status == 200
+    except OSError:
+        return False
+
+
+# The database
+
+
+def prepare() -> None:
+    log(f"a database with {MEMBERS} members and their wallets")
+    sql(POSTGRES, "CREATE EXTENSION pg_stat_statements", "CREATE DATABASE largesse")
+    run([BINARY, "migrate", "--database-url", PRODUCT])
+    run(["psql", "-Xqv", "ON_ERROR_STOP=1", "-f", str(BENCH / "seed.sql"), PRODUCT])
+    run(["psql", "-Xqv", "ON_ERROR_STOP=1", "-f", str(BENCH / "limit" / "schema.sql"), POSTGRES])
+    sql(POSTGRES, "VACUUM ANALYZE")
+    now = int(time.time())
+    lines = [tokens.token(SECRET, f"{PREFIX}{number}", now) for number in range(1, MEMBERS + 1)]
+    (FOLDER / "tokens-product").write_text("\n".join(lines) + "\n")
+    (FOLDER / "tokens-express").write_text(tokens.token(SECRET, "1", now) + "\n")
+
+
+def audit() -> None:
+    report = run([BINARY, "audit", "--database-url", PRODUCT])
+    print(report.strip())
+
+
+def statements_so_far() -> int:
+    """All that the product sent, BEGIN and COMMIT included; this script's own questions go to the other database."""
+    ours = "dbid = (SELECT oid FROM pg_database WHERE datname = 'largesse') AND query NOT LIKE 'CHECKPOINT%'"
+    return int(sql(POSTGRES, f"SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE {ours}"))
+
+
+def database_cpu_so_far() -> float:
+    """The postmaster's children, those that ended included."""
+    postmaster = int((FOLDER / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    return cpu_of(postmaster, with_ended_children=True) + sum(map(cpu_of, children_of(postmaster)))
+
+
+def children_of(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def cpu_of(pid: int, with_ended_children: bool = False) -> float:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return 0  # It ended between the listing and the reading.
+    # utime, stime, cutime and cstime, counted from the state, which follows the name in parentheses.
+    times = stat.rpartition(")")[2].split()[11:15]
+    return sum(map(int, times[: 4 if with_ended_children else 2])) / os.sysconf("SC_CLK_TCK")
+
+
+def sql(url: str, *statements: str) -> str:
+    commands = [part for statement in statements for part in ("-c", statement)]
+    return run(["psql", "-XAtqv", "ON_ERROR_STOP=1", *commands, url]).strip()
+
+
+def run(command: list[str], environment: dict[str, str] = ENVIRONMENT) -> str:
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, env=environment, cwd=FOLDER, check=False, **output)
+    if done.returncode != 0:
+        sys.exit(f"bench: {command[0]} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def log(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
