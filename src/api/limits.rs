@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_kept() {
-        let aliases = |times: usize, field: &str| (0..times).map(|n| format!("a{n}: {field} ")).collect::<String>();
+        let aliases = |times: usize, field: &str| (0..times).map(|n| format!("a{n}: {field} ")).collect::<Vec<_>>().concat();
         let entry =
             "amount { amount currency decimals } balanceAfter { amount currency decimals } memo id createdAt kind";
         for (document, word) in [

@@ -165,7 +165,7 @@ impl World {
         let cooldown = Cooldown::open(&settings).expect("the cooldown opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let server =
-            Server::new(listener, app.clone(), cooldown.clone(), tokens(), &[]).expect("the server is possible");
+            Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[]).expect("the server is possible");
         if settings.redis_url.is_some() && redis_is_there {
             wait_until("Redis is connected", async || cooldown.answers().await).await;
         }
