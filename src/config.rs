@@ -34,6 +34,8 @@ pub struct Settings {
     pub request: RequestSettings,
     /// The pool and its time limits.
     pub database: DatabaseSettings,
+    /// Which pages of other origins may read answers.
+    pub cors: CorsSettings,
     /// What a document may ask for.
     pub limits: LimitSettings,
     /// Layer 1.
@@ -73,6 +75,14 @@ pub struct RequestSettings {
     pub body_limit_bytes: usize,
     /// How long `/readyz` says "stopping" before new connections are refused.
     pub drain_ms: u64,
+}
+
+/// Which pages of other origins may read answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorsSettings {
+    /// Their origins, such as `https://app.example.com`.
+    pub origins: Vec<String>,
 }
 
 /// What a document may ask for. Fragments count where they are spread.
@@ -240,6 +250,7 @@ impl Default for Settings {
                 lock_timeout_ms: 750,
                 set_local: false,
             },
+            cors: CorsSettings { origins: Vec::new() },
             limits: LimitSettings {
                 document_bytes: 32 << 10,
                 tokens: 4000,

@@ -13,18 +13,18 @@ use async_graphql::registry::{MetaType, Registry};
 use async_graphql::{Request, ServerError, ServerResult, Value, Variables};
 
 use super::boundary::coded;
-use super::limits::{self, TooMuch};
+use super::limits::{self, Refused};
 use crate::config::LimitSettings;
 
 /// Parses the document once and keeps it, refuses what asks for too much or runs something twice, and gives each variable
 /// its value.
 pub(super) fn prepare(mut request: Request, registry: &Registry, limits: &LimitSettings) -> ServerResult<Request> {
     let refused = |message: String| coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED");
-    limits::check_text(&request.query, limits).map_err(|TooMuch(message)| refused(message))?;
+    limits::check_text(&request.query, limits).map_err(|Refused(message)| refused(message))?;
     let name = request.operation_name.clone();
     let mut variables = std::mem::take(&mut request.variables);
     let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
-    limits::check_document(document, &variables, limits).map_err(|TooMuch(message)| refused(message))?;
+    limits::check_document(document, &variables, limits).map_err(|Refused(message)| refused(message))?;
     if let Some(key) = twice_selected(document) {
         let advice = "is selected twice in a mutation; select it once, or give it an alias.";
         return Err(refused(format!("\"{key}\" {advice}")));
@@ -34,6 +34,14 @@ pub(super) fn prepare(mut request: Request, registry: &Registry, limits: &LimitS
     }
     request.variables = variables;
     Ok(request)
+}
+
+/// What kind of operation the request would run; None where that cannot be read.
+pub(super) fn operation_type(request: &mut Request, limits: &LimitSettings) -> Option<OperationType> {
+    limits::check_text(&request.query, limits).ok()?;
+    let name = request.operation_name.clone();
+    let document = request.parsed_query().ok()?;
+    chosen(document, name.as_deref()).map(|operation| operation.ty)
 }
 
 /// Gives every variable of the operation a value, and refuses the request where one has none.

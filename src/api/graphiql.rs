@@ -64,7 +64,8 @@ impl GraphiQl {
             .with_state(page)
     }
 
-    fn is_demo(&self) -> bool {
+    /// Whether there are members to show.
+    pub(crate) fn is_demo(&self) -> bool {
         !self.members.is_empty()
     }
 

@@ -13,12 +13,12 @@ use async_graphql::{Name, Value, Variables};
 use super::paging::DEFAULT_PAGE;
 use crate::config::LimitSettings;
 
-/// Which limit a document passes, in words for the developer who wrote it.
+/// Why a document is refused, in words for the developer who wrote it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMuch(pub(super) String);
+pub(super) struct Refused(pub(super) String);
 
 /// Refuses a text that is too long to be worth parsing.
-pub(super) fn check_text(document: &str, limits: &LimitSettings) -> Result<(), TooMuch> {
+pub(super) fn check_text(document: &str, limits: &LimitSettings) -> Result<(), Refused> {
     within("bytes", document.len() as u64, limits.document_bytes)?;
     within("tokens", tokens(document), limits.tokens)
 }
@@ -28,7 +28,7 @@ pub(super) fn check_document(
     document: &ExecutableDocument,
     variables: &Variables,
     limits: &LimitSettings,
-) -> Result<(), TooMuch> {
+) -> Result<(), Refused> {
     let mut counting = Counting { document, variables, fragments: HashMap::new() };
     let operations: Vec<_> = match &document.operations {
         DocumentOperations::Single(operation) => vec![operation],
@@ -53,8 +53,8 @@ pub(super) fn check_document(
     Ok(())
 }
 
-fn within(what: &str, asked: u64, limit: u64) -> Result<(), TooMuch> {
-    if asked <= limit { Ok(()) } else { Err(TooMuch(format!("The document has more than {limit} {what}."))) }
+fn within(what: &str, asked: u64, limit: u64) -> Result<(), Refused> {
+    if asked <= limit { Ok(()) } else { Err(Refused(format!("The document has more than {limit} {what}."))) }
 }
 
 /// What a selection set asks for, with its fragments expanded. Sums stop at 2^64 - 1, far above every limit.
@@ -91,25 +91,29 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    fn selections(&mut self, set: &'a SelectionSet) -> Result<Asked, TooMuch> {
+    fn selections(&mut self, set: &'a SelectionSet) -> Result<Asked, Refused> {
         set.items.iter().try_fold(Asked::default(), |sum, selection| Ok(sum.beside(self.selection(&selection.node)?)))
     }
 
-    fn selection(&mut self, selection: &'a Selection) -> Result<Asked, TooMuch> {
+    fn selection(&mut self, selection: &'a Selection) -> Result<Asked, Refused> {
         let (mut asked, directives) = match selection {
-            Selection::Field(field) => (self.field(&field.node)?, field.node.directives.len()),
+            Selection::Field(field) => (self.field(&field.node)?, &field.node.directives),
             Selection::InlineFragment(inline) => {
-                (self.selections(&inline.node.selection_set.node)?, inline.node.directives.len())
+                (self.selections(&inline.node.selection_set.node)?, &inline.node.directives)
             }
             Selection::FragmentSpread(spread) => {
-                (self.fragment(&spread.node.fragment_name.node)?, spread.node.directives.len())
+                (self.fragment(&spread.node.fragment_name.node)?, &spread.node.directives)
             }
         };
-        asked.directives = asked.directives.saturating_add(directives as u64);
+        // The library lets unknown ones pass on `__typename`.
+        if let Some(unknown) = directives.iter().find(|directive| !KNOWN.contains(&directive.node.name.node.as_str())) {
+            return Err(Refused(format!("Unknown directive \"@{}\".", unknown.node.name.node)));
+        }
+        asked.directives = asked.directives.saturating_add(directives.len() as u64);
         Ok(asked)
     }
 
-    fn field(&mut self, field: &'a Field) -> Result<Asked, TooMuch> {
+    fn field(&mut self, field: &'a Field) -> Result<Asked, Refused> {
         let below = self.selections(&field.selection_set.node)?;
         Ok(Asked {
             depth: below.depth.saturating_add(1),
@@ -121,10 +125,10 @@ impl<'a> Counting<'a> {
         })
     }
 
-    fn fragment(&mut self, name: &'a Name) -> Result<Asked, TooMuch> {
+    fn fragment(&mut self, name: &'a Name) -> Result<Asked, Refused> {
         match self.fragments.get(name.as_str()) {
             Some(Some(known)) => return Ok(*known),
-            Some(None) => return Err(TooMuch(format!("The fragment \"{name}\" spreads itself."))),
+            Some(None) => return Err(Refused(format!("The fragment \"{name}\" spreads itself."))),
             None => {}
         }
         // Validation says that an unknown fragment is unknown.
@@ -151,6 +155,9 @@ impl<'a> Counting<'a> {
     }
 }
 
+/// The directives that a document may use: GraphQL specification, section 3.13.
+const KNOWN: [&str; 2] = ["skip", "include"];
+
 /// The schema's lists that come in pages.
 const PAGED: [&str; 2] = ["entries", "bonusClaims"];
 
@@ -173,7 +180,7 @@ mod tests {
     use super::*;
     use crate::config::Settings;
 
-    fn check(document: &str) -> Result<(), TooMuch> {
+    fn check(document: &str) -> Result<(), Refused> {
         let limits = Settings::default().limits;
         check_text(document, &limits)?;
         let parsed = async_graphql::parser::parse_query(document).unwrap();
@@ -200,7 +207,8 @@ mod tests {
 
     #[test]
     fn each_limit_is_kept() {
-        let aliases = |times: usize, field: &str| (0..times).map(|n| format!("a{n}: {field} ")).collect::<Vec<_>>().concat();
+        let aliases =
+            |times: usize, field: &str| (0..times).map(|n| format!("a{n}: {field} ")).collect::<Vec<_>>().concat();
         let entry =
             "amount { amount currency decimals } balanceAfter { amount currency decimals } memo id createdAt kind";
         for (document, word) in [
@@ -215,6 +223,7 @@ mod tests {
                 "cost",
             ),
             ("{ ...A } fragment A on Query { ...B } fragment B on Query { ...A }".to_owned(), "spreads itself"),
+            ("{ __typename @aa@aa@aa }".to_owned(), "@aa"),
             ("{ id } fragment A on Query { ...A }".to_owned(), "spreads itself"),
         ] {
             let refused = check(&document).expect_err(word);

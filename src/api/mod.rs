@@ -2,7 +2,8 @@
 //!
 //! | file | what it is for |
 //! |---|---|
-//! | [`http`](self) | the front: routes, body, deadline, headers |
+//! | `http` | the server: routes, health, stopping |
+//! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary` | what an error looks like to a client, and what of it is logged |
@@ -19,7 +20,9 @@ mod guard;
 mod http;
 mod ids;
 mod limits;
+mod media_type;
 mod mutation;
+mod over_http;
 mod paging;
 mod query;
 mod refusal;

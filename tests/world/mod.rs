@@ -164,8 +164,8 @@ impl World {
         let app = App::new(ledger, settings.clone()).expect("the app is put together");
         let cooldown = Cooldown::open(&settings).expect("the cooldown opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let server =
-            Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[]).expect("the server is possible");
+        let server = Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[])
+            .expect("the server is possible");
         if settings.redis_url.is_some() && redis_is_there {
             wait_until("Redis is connected", async || cooldown.answers().await).await;
         }
