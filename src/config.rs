@@ -73,6 +73,10 @@ pub struct RequestSettings {
     pub deadline_ms: u64,
     /// The largest body.
     pub body_limit_bytes: usize,
+    /// How many requests a process serves at once, whatever they ask.
+    pub most_at_once: u32,
+    /// How much money work may wait for a connection.
+    pub most_waiting: u32,
     /// How long `/readyz` says "stopping" before new connections are refused.
     pub drain_ms: u64,
 }
@@ -111,8 +115,10 @@ pub struct LimitSettings {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseSettings {
-    /// Connections to PostgreSQL.
+    /// Connections to PostgreSQL for money work.
     pub pool_size: u32,
+    /// Further ones for reads, so that a flood of reads cannot starve the work.
+    pub read_pool_size: u32,
     /// The longest a statement may run.
     pub statement_timeout_ms: u64,
     /// The longest a statement may wait for a row.
@@ -243,9 +249,16 @@ impl Default for Settings {
             redis_url: None,
             redis_ca_file: None,
             token: TokenSettings { secret: None, member_claim: "sub".to_owned() },
-            request: RequestSettings { deadline_ms: 3000, body_limit_bytes: 1 << 20, drain_ms: 500 },
+            request: RequestSettings {
+                deadline_ms: 3000,
+                body_limit_bytes: 1 << 20,
+                drain_ms: 500,
+                most_at_once: 2000,
+                most_waiting: 500,
+            },
             database: DatabaseSettings {
                 pool_size: 16,
+                read_pool_size: 8,
                 statement_timeout_ms: 1000,
                 lock_timeout_ms: 750,
                 set_local: false,
@@ -407,7 +420,10 @@ impl Settings {
         demand(self.transfer.largest.is_none_or(|largest| largest >= self.transfer.smallest), || {
             "transfer.largest must not be below transfer.smallest".to_owned()
         })?;
-        demand(self.database.pool_size > 0, || "database.pool_size must be greater than zero".to_owned())?;
+        let pools = [self.database.pool_size, self.database.read_pool_size, self.request.most_at_once];
+        demand(pools.iter().all(|size| *size > 0), || {
+            "database.pool_size, database.read_pool_size and request.most_at_once must be greater than zero".to_owned()
+        })?;
         demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
             format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")
         })

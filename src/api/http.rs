@@ -12,12 +12,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::routing::{any, get};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::graphiql::GraphiQl;
+use super::overload::Works;
 use super::token::Tokens;
 use super::{Schema, over_http, schema, sdl};
 use crate::config::{ConfigError, Settings, WithoutRedis};
@@ -50,7 +51,9 @@ pub(super) struct Front {
     pub(super) cooldown: Cooldown,
     pub(super) tokens: Tokens,
     /// The money work under way.
-    pub(super) tasks: TaskTracker,
+    pub(super) works: Works,
+    /// Places for requests, whatever they ask.
+    pub(super) requests: Semaphore,
     draining: AtomicBool,
 }
 
@@ -64,8 +67,10 @@ impl Server {
         demo_members: &[(String, String)],
     ) -> Result<Self, ConfigError> {
         let schema = schema(&app, &cooldown)?;
-        let (tasks, draining) = (TaskTracker::new(), AtomicBool::new(false));
-        let front = Front { schema, app, cooldown, tokens, tasks, draining };
+        let works = Works::new(&app.settings);
+        let requests = Semaphore::new(app.settings.request.most_at_once as usize);
+        let draining = AtomicBool::new(false);
+        let front = Front { schema, app, cooldown, tokens, works, requests, draining };
         Ok(Self { listener, front: Arc::new(front), page: GraphiQl::new(demo_members) })
     }
 
@@ -100,8 +105,7 @@ impl Server {
         if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
             tracing::warn!("a connection did not end by itself");
         }
-        front.tasks.close();
-        front.tasks.wait().await;
+        front.works.finish().await;
         front.app.ledger.close().await;
         Ok(())
     }

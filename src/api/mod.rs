@@ -5,6 +5,7 @@
 //! | `http` | the server: routes, health, stopping |
 //! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
+//! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary` | what an error looks like to a client, and what of it is logged |
 //! | `document`, `limits` | what is done with a document before it is executed, and what it may ask for |
@@ -23,6 +24,7 @@ mod limits;
 mod media_type;
 mod mutation;
 mod over_http;
+mod overload;
 mod paging;
 mod query;
 mod refusal;

@@ -78,6 +78,10 @@ impl Exchange<'_> {
             let message = "Answers are application/graphql-response+json or application/json.";
             return Err(self.refusal(StatusCode::NOT_ACCEPTABLE, message));
         }
+        let Ok(_place) = self.front.requests.try_acquire() else {
+            let failure = Failure::unavailable("too many requests at once");
+            return Err(self.write(&Answer::from_errors(vec![failure_error(&failure, Vec::new(), self.id)])));
+        };
         let parameters = match parts.method {
             Method::POST => self.read_body(&parts.headers, body).await?,
             Method::GET | Method::HEAD => self.read_query(&parts.uri)?,
@@ -88,7 +92,7 @@ impl Exchange<'_> {
         if parts.method != Method::POST {
             self.refuse_unless_query(&mut graphql)?;
         }
-        let request = Request::new(self.id.to_owned(), caller, self.deadline, self.front.tasks.clone());
+        let request = Request::new(self.id.to_owned(), caller, self.deadline, self.front.works.clone());
         Ok(self.execute(graphql, request).await)
     }
 
@@ -154,13 +158,15 @@ impl Exchange<'_> {
 
     fn write(&self, answer: &Answer) -> Response {
         let executed = was_executed(answer);
-        let status = match self.media_type {
-            MediaType::GraphqlResponse if !executed => StatusCode::BAD_REQUEST,
+        let retry_after = retry_after(answer);
+        let status = match (self.media_type, executed) {
+            (MediaType::GraphqlResponse, false) if retry_after.is_some() => StatusCode::SERVICE_UNAVAILABLE,
+            (MediaType::GraphqlResponse, false) => StatusCode::BAD_REQUEST,
             _ => StatusCode::OK,
         };
         let written = Written { data: executed.then_some(&answer.data), errors: &answer.errors };
         let mut response = self.json(status, &written);
-        if let Some(seconds) = retry_after(answer) {
+        if let Some(seconds) = retry_after {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         response

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
-use tokio_util::task::TaskTracker;
 
+use super::overload::Works;
 use super::token::Caller;
 use crate::cooldown::{Admission, Ended};
 use crate::error::{Deadline, Failure};
@@ -38,13 +38,13 @@ pub(super) struct Request {
     pub(super) work_began: Arc<AtomicBool>,
     /// Taken by the guard, by response key, until the work begins.
     admissions: Mutex<HashMap<String, Admission>>,
-    tasks: TaskTracker,
+    works: Works,
 }
 
 impl Request {
-    pub(super) fn new(id: String, caller: Caller, deadline: Deadline, tasks: TaskTracker) -> Self {
+    pub(super) fn new(id: String, caller: Caller, deadline: Deadline, works: Works) -> Self {
         let (work_began, admissions) = (Arc::new(AtomicBool::new(false)), Mutex::default());
-        Self { id, caller, deadline, work_began, admissions, tasks }
+        Self { id, caller, deadline, work_began, admissions, works }
     }
 
     /// The member who asks.
@@ -76,10 +76,12 @@ pub(super) async fn perform<T: Outcome>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
     let request = context.data_unchecked::<Request>();
+    let place = request.works.enter(request.deadline).await?;
     let attempt = response_key(context).and_then(|key| request.take_admission(key)).map(Admission::begin);
     request.work_began.store(true, Ordering::Relaxed);
-    let task = request.tasks.spawn(async move {
+    let task = request.works.tasks.spawn(async move {
         let result = work.await;
+        drop(place);
         if let Some(attempt) = attempt {
             attempt.end(how_it_ended(&result)).await;
         }

@@ -57,10 +57,10 @@ impl Ledger {
     /// Connects lazily: the database may be away at the start, and `/readyz` says so.
     pub async fn connect(settings: &Settings, url: &SecretString) -> Result<Self, ConnectError> {
         let (write, read) = match scheme(url)? {
-            Scheme::Postgres => {
-                let pool = Database::connect(postgres_options(settings, url)).await?;
-                (pool.clone(), pool)
-            }
+            Scheme::Postgres => (
+                Database::connect(postgres_options(settings, url, settings.database.pool_size)).await?,
+                Database::connect(postgres_options(settings, url, settings.database.read_pool_size)).await?,
+            ),
             Scheme::Sqlite(_) => (
                 Database::connect(sqlite_options(settings, url, 1)).await?,
                 Database::connect(sqlite_options(settings, url, SQLITE_READERS)).await?,
@@ -170,8 +170,8 @@ fn limits(settings: &Settings) -> [(&'static str, String); 3] {
     ]
 }
 
-fn postgres_options(settings: &Settings, url: &SecretString) -> ConnectOptions {
-    let mut options = pool_options(settings, url, settings.database.pool_size);
+fn postgres_options(settings: &Settings, url: &SecretString, connections: u32) -> ConnectOptions {
+    let mut options = pool_options(settings, url, connections);
     if !settings.database.set_local {
         let limits = limits(settings);
         options.map_sqlx_postgres_opts(move |options| {

@@ -31,9 +31,9 @@ use crate::member::Member;
 
 /// The books: every wallet, entry, claim and key, behind the only code that writes them.
 pub struct Ledger {
-    /// SQLite: one connection, for which writers queue. PostgreSQL: the pool.
+    /// For money work. SQLite: one connection, for which writers queue. PostgreSQL: a pool.
     write: DatabaseConnection,
-    /// SQLite: readers of their own. PostgreSQL: the same pool.
+    /// For reads, in a pool of their own: a flood of them leaves the work its connections.
     read: DatabaseConnection,
     /// Limits to send with BEGIN where a pooler refuses them as connect options.
     limits_with_begin: Option<String>,
