@@ -188,7 +188,7 @@ async fn a_server_that_stops_finishes_money_work_under_way() {
     let gone = Client::asking(&world, "alice", &transfer("bob", 1, "gone")).await;
     wait_until("the first is at work", async || waiting(&watching).await == 1).await;
     gone.hang_up().await;
-    let asking = world.begin_post(&token("alice"), transfer("bob", 2, "there"));
+    let asking = world.begin_post(&token("alice"), &transfer("bob", 2, "there"));
     wait_until("both are at work", async || waiting(&watching).await == 2).await;
     let address = world.address().to_owned();
     let ending = tokio::spawn(world.end());

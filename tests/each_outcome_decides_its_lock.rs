@@ -546,7 +546,11 @@ impl Alone {
 with_each_store_on_postgres!(an_attempt_that_is_dropped_keeps_the_lock, async |store| {
     let alone = Alone::new(store).await;
     drop(alone.admitted(LONG).await.begin());
-    assert!(alone.refused().await.is_some_and(|left| left > LONG / 2), "nobody knows what was done");
+    let since = Instant::now();
+    // A release would come from a task of its own, a moment later.
+    while since.elapsed() < Duration::from_millis(300) {
+        assert!(alone.refused().await.is_some_and(|left| left > LONG / 2), "nobody knows what was done");
+    }
 });
 
 with_each_store_on_postgres!(an_admission_that_is_dropped_gives_the_lock_back, async |store| {
@@ -560,7 +564,7 @@ with_each_store_on_postgres!(an_admission_that_is_dropped_gives_the_lock_back, a
 with_each_store_on_postgres!(a_lock_is_shortened_and_never_lengthened, async |store| {
     let alone = Alone::new(store).await;
     alone.admitted(LONG).await.begin().end(Ended::Shortened).await;
-    assert!(alone.refused().await.is_none_or(|left| left <= Duration::from_millis(1000)));
+    assert!(alone.refused().await.is_none_or(|left| left <= Duration::from_secs(1)));
     wait_until("the lock has ended", async || alone.refused().await.is_none()).await;
     let short = Duration::from_millis(300);
     let since = Instant::now();

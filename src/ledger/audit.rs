@@ -71,7 +71,7 @@ const RULES: [Rule; 9] = [
     Rule {
         demands: "a wallet's entries are numbered from 1 without gaps",
         broken: "SELECT {hex wallet_id} AS row FROM entries WHERE wallet_id IS NOT NULL GROUP BY wallet_id \
-                 HAVING MIN(seq) <> 1 OR MAX(seq) <> COUNT(*)",
+                 HAVING MIN(seq) <> 1 OR MAX(seq) <> COUNT(*) OR COUNT(DISTINCT seq) <> COUNT(*)",
     },
     Rule {
         demands: "each balance_after follows from the one before",

@@ -212,8 +212,8 @@ impl World {
     }
 
     /// Sends a body and does not wait: the answer comes by itself, also while the world is being ended.
-    pub(crate) fn begin_post(&self, token: &str, body: Value) -> JoinHandle<Answer> {
-        let request = self.client.post(format!("{}/graphql", self.address)).json(&body).bearer_auth(token);
+    pub(crate) fn begin_post(&self, token: &str, body: &Value) -> JoinHandle<Answer> {
+        let request = self.client.post(format!("{}/graphql", self.address)).json(body).bearer_auth(token);
         tokio::spawn(async move {
             let response = request.send().await.expect("the server answers");
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
