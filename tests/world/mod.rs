@@ -77,7 +77,7 @@ pub(crate) struct World {
     shutdown: Shutdown,
     serving: JoinHandle<std::io::Result<()>>,
     /// Keeps SQLite's folder until the test ends.
-    _folder: Option<std::sync::Arc<tempfile::TempDir>>,
+    folder: Option<std::sync::Arc<tempfile::TempDir>>,
 }
 
 /// An HTTP answer.
@@ -140,12 +140,12 @@ impl World {
     pub(crate) async fn another(&self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = self.settings.clone();
         change(&mut settings);
-        Self::start(self.database, self.url.clone(), settings, self._folder.clone(), true).await
+        Self::start(self.database, self.url.clone(), settings, self.folder.clone(), true).await
     }
 
     /// The same server seen through another database URL: a proxy's.
     pub(crate) async fn through(&self, url: String) -> Self {
-        Self::start(self.database, url, self.settings.clone(), self._folder.clone(), true).await
+        Self::start(self.database, url, self.settings.clone(), self.folder.clone(), true).await
     }
 
     async fn start(
@@ -170,7 +170,7 @@ impl World {
         let shutdown = Shutdown::new();
         let serving = tokio::spawn(server.run(shutdown.clone()));
         let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { database, url, app, settings, address, client, shutdown, serving, _folder: folder }
+        Self { database, url, app, settings, address, client, shutdown, serving, folder: folder }
     }
 
     /// Where the server is.
