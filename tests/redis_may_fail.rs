@@ -182,6 +182,9 @@ async fn a_thawed_redis_keeps_no_lock_of_attempts_that_it_did_not_decide() {
     let world = World::with(Database::Postgres, Locks::RedisAt(redis.url()), |settings| {
         // Time for all of them to send their SET before the first one gives up.
         settings.cooldown.command_timeout_ms = 800;
+        // Longer than the test waits: a lock that goes away was released.
+        let action = ActionSettings { window_ms: Some(60_000), ..ActionSettings::default() };
+        settings.cooldown.actions.insert("claimDailyBonus".to_owned(), action);
     })
     .await;
     let sets_before = calls(&redis, "set");

@@ -170,7 +170,7 @@ impl World {
         let shutdown = Shutdown::new();
         let serving = tokio::spawn(server.run(shutdown.clone()));
         let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
-        Self { database, url, app, settings, address, client, shutdown, serving, folder: folder }
+        Self { database, url, app, settings, address, client, shutdown, serving, folder }
     }
 
     /// Where the server is.
