@@ -307,7 +307,7 @@ impl ConfigError {
         Self(format!("cooldown.actions.{action}: there is no mutation of this name with a cooldown"))
     }
 
-    /// A setting that a command needs and that is not there.
+    /// What a command needs and was not given.
     pub fn missing(sentence: &str) -> Self {
         Self(sentence.to_owned())
     }
@@ -357,7 +357,7 @@ impl Settings {
                 None => {}
             }
         }
-        let mut settings: Self = figment.extract().map_err(|error| ConfigError(error.to_string()))?;
+        let mut settings: Self = figment.extract().map_err(|error| ConfigError(one_sentence(&error.to_string())))?;
         settings.keep_secrets_of(defaults);
         settings.check()?;
         Ok((settings, unknown))
@@ -449,6 +449,13 @@ impl Settings {
     pub fn deadline(&self) -> Duration {
         Duration::from_millis(self.request.deadline_ms)
     }
+}
+
+/// TOML's errors span lines and quote the file, where a secret may stand: what remains says where and what.
+fn one_sentence(error: &str) -> String {
+    let quotes = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    let lines: Vec<_> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
+    lines.join(", ")
 }
 
 fn demand(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), ConfigError> {

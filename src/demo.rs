@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use largesse::api::token::Tokens;
-use largesse::config::Settings;
+use largesse::config::{ConfigError, Settings};
+use largesse::cooldown::Cooldown;
 use largesse::error::Deadline;
 use largesse::ledger::Ledger;
 use largesse::ledger::connect::migrate;
@@ -42,7 +43,8 @@ const TOKEN_LIFETIME: Duration = Duration::from_hours(30 * 24);
 
 pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, CommandError> {
     if !args.listen.ip().is_loopback() {
-        return Err(failed("demo", "its tokens are on its page, so it listens on loopback only (127.0.0.1 or [::1])"));
+        let sentence = "the demo's tokens are on its page, so it listens on loopback only (127.0.0.1 or [::1])";
+        return Err(ConfigError::missing(sentence).into());
     }
     if args.reset {
         forget(&args.database)?;
@@ -54,7 +56,8 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, CommandError> {
     let tokens = Tokens::new(&secret, &settings.token)?;
     let members = welcome(&settings, &url, &tokens).await?;
     let ledger = Ledger::connect(&settings, &url).await?;
-    let server = assemble(settings, ledger, tokens, &members).await?;
+    let cooldown = Cooldown::open(&settings)?;
+    let server = assemble(settings, cooldown, ledger, tokens, &members).await?;
     let address = server.address().map_err(|error| failed("the address", error))?;
     println!("{}", introduction(address, &members));
     run_until_told(server).await

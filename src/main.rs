@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use largesse::api::token::Tokens;
-use largesse::api::{Server, Shutdown, sdl};
+use largesse::api::{Server, Shutdown, check_windows, sdl};
 use largesse::config::{ConfigError, LogFormat, Settings};
 use largesse::cooldown::Cooldown;
-use largesse::ledger::connect::{ConnectError, migrate};
+use largesse::ledger::connect::{ConnectError, check_url, migrate};
 use largesse::ledger::{Ledger, audit};
 use largesse::member::Member;
 use largesse::operations::App;
@@ -105,7 +105,8 @@ enum CommandError {
 impl CommandError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Settings(_) | Self::Connect(ConnectError::UnknownScheme | ConnectError::InMemory) => {
+            Self::Settings(_)
+            | Self::Connect(ConnectError::UnknownScheme | ConnectError::InMemory | ConnectError::BadUrl(_)) => {
                 ExitCode::from(2)
             }
             Self::Connect(_) | Self::Failed(_) => ExitCode::from(1),
@@ -159,21 +160,28 @@ async fn run(command: Command) -> Result<ExitCode, CommandError> {
 }
 
 async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
-    let mut settings = read_settings(args.settings)?;
+    let (mut settings, unknown) = settings_and_unknown_variables(args.settings)?;
     settings.listen = args.listen.unwrap_or(settings.listen);
     settings.redis_url = args.redis_url.map(SecretString::from).or(settings.redis_url);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    // Whatever can be wrong with the settings is found before the first line of the log and before anything is touched.
     let (url, secret) = (database_url(&settings)?, secret(&settings)?);
+    check_url(&url)?;
+    check_windows(&settings)?;
+    let tokens = Tokens::new(&secret, &settings.token)?;
+    let cooldown = Cooldown::open(&settings)?;
     start_log(&settings)?;
+    for variable in unknown {
+        tracing::warn!(variable, "a variable of the environment names no setting and is ignored");
+    }
     if settings.redis_url.is_none() {
         tracing::warn!("no redis_url: cooldowns live in this process, and each process admits an attempt of its own");
     }
     if args.migrate {
         migrate(&url).await?;
     }
-    let tokens = Tokens::new(&secret, &settings.token)?;
     let ledger = Ledger::connect(&settings, &url).await?;
-    let server = assemble(settings, ledger, tokens, &[]).await?;
+    let server = assemble(settings, cooldown, ledger, tokens, &[]).await?;
     tracing::info!(address = %server.address().map_err(|error| failed("the address", error))?, "listening");
     run_until_told(server).await
 }
@@ -181,6 +189,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
 /// Listens, and puts the parts of a server together.
 async fn assemble(
     settings: Settings,
+    cooldown: Cooldown,
     ledger: Ledger,
     tokens: Tokens,
     demo_members: &[(String, String)],
@@ -188,7 +197,6 @@ async fn assemble(
     let listen = settings.listen;
     let listener =
         TcpListener::bind(listen).await.map_err(|error| failed(&format!("cannot listen on {listen}"), error))?;
-    let cooldown = Cooldown::open(&settings)?;
     let app = App::new(ledger, settings)?;
     Ok(Server::new(listener, app, cooldown, tokens, demo_members)?)
 }
@@ -221,14 +229,19 @@ fn token(args: TokenArgs) -> Result<ExitCode, CommandError> {
 }
 
 fn read_settings(args: SettingsArgs) -> Result<Settings, ConfigError> {
-    let usual = PathBuf::from("largesse.toml");
-    let file = args.config.or_else(|| usual.is_file().then_some(usual));
-    let (mut settings, unknown) = Settings::read(&Settings::default(), file.as_deref(), std::env::vars())?;
+    let (settings, unknown) = settings_and_unknown_variables(args)?;
     for variable in unknown {
         eprintln!("largesse: warning: {variable} names no setting and is ignored");
     }
-    settings.database_url = args.database_url.map(SecretString::from).or(settings.database_url);
     Ok(settings)
+}
+
+fn settings_and_unknown_variables(args: SettingsArgs) -> Result<(Settings, Vec<String>), ConfigError> {
+    let usual = PathBuf::from("largesse.toml");
+    let file = args.config.or_else(|| usual.is_file().then_some(usual));
+    let (mut settings, unknown) = Settings::read(&Settings::default(), file.as_deref(), std::env::vars())?;
+    settings.database_url = args.database_url.map(SecretString::from).or(settings.database_url);
+    Ok((settings, unknown))
 }
 
 fn database_url(settings: &Settings) -> Result<SecretString, ConfigError> {

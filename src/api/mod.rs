@@ -33,14 +33,11 @@ pub mod token;
 mod wallet;
 mod work;
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use async_graphql::dataloader::DataLoader;
 use async_graphql::runtime::{TokioSpawner, TokioTimer};
 use async_graphql::{EmptySubscription, SDLExportOptions, SchemaBuilder};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Settings};
 use crate::cooldown::Cooldown;
 use crate::operations::App;
 pub use http::{Server, Shutdown};
@@ -64,7 +61,7 @@ pub fn sdl() -> String {
 
 /// Builds the schema that serves requests. Fails where a window does not cover the work.
 fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
-    let windows = guard::Windows::new(&app.settings, declared_windows())?;
+    let windows = windows(&app.settings)?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
         .extension(boundary::Boundary)
@@ -74,7 +71,11 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
     Ok(schema.finish())
 }
 
-/// The windows that mutations declare in the schema, by field name.
-fn declared_windows() -> HashMap<String, Duration> {
-    guard::declared_windows(&sdl())
+/// Says whether every window covers the work, and whether each setting of a cooldown has its mutation.
+pub fn check_windows(settings: &Settings) -> Result<(), ConfigError> {
+    windows(settings).map(drop)
+}
+
+fn windows(settings: &Settings) -> Result<guard::Windows, ConfigError> {
+    guard::Windows::new(settings, guard::declared_windows(&sdl()))
 }

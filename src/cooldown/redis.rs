@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError, TlsCertificates, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
+    TlsCertificates, cmd,
 };
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
 use secrecy::{ExposeSecret, SecretString};
@@ -133,6 +134,10 @@ impl Redis {
 /// public authorities, and nothing switches the check off.
 fn server(url: &SecretString, ca_file: Option<&Path>) -> Result<ConnectionInfo, ConfigError> {
     let server = url.expose_secret().into_connection_info().map_err(|error| unusable(&error))?;
+    if matches!(server.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+        let sentence = "a certificate is always verified: name its authority in redis_ca_file instead of #insecure";
+        return Err(ConfigError::because("redis_url", &sentence));
+    }
     let Some(file) = ca_file else { return Ok(server) };
     let bad_file = |reason: &dyn Display| ConfigError::because(&format!("redis_ca_file {}", file.display()), reason);
     let pem = std::fs::read(file).map_err(|error| bad_file(&error))?;

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use largesse_migration::Migrator;
+use sea_orm::sqlx::postgres::PgConnectOptions;
 use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr, Statement};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr, RuntimeErr, SqlxError, Statement,
+};
 use sea_orm_migration::MigratorTrait;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -26,6 +29,12 @@ pub enum ConnectError {
     /// An in-memory database is private to each connection and gone with it.
     #[error("an in-memory SQLite database keeps no books: name a file")]
     InMemory,
+    /// The URL begins well and cannot be read.
+    #[error("the database URL: {0}")]
+    BadUrl(SqlxError),
+    /// Nobody answers at the URL.
+    #[error("the database does not answer: nothing was heard for {} s", CONNECT_LIMIT.as_secs())]
+    Away,
     /// The database did not answer as it should.
     #[error("the database: {0}")]
     Database(#[from] DbErr),
@@ -45,6 +54,9 @@ const PING_AFTER_IDLE: Duration = Duration::from_secs(30);
 
 /// How many SQLite readers there are. Reads there use the processor, not the network: a few suffice.
 const SQLITE_READERS: u32 = 4;
+
+/// How long a command that migrates or audits waits for the database to listen: it may be starting beside us.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Names the lock that migrating processes take on PostgreSQL: the first eight letters of the product as a number.
 const MIGRATION_LOCK: i64 = i64::from_be_bytes(*b"largesse");
@@ -106,10 +118,21 @@ pub async fn migrate(url: &SecretString) -> Result<(), ConnectError> {
 /// One connection without time limits, for what may take long: migration and audit.
 pub(super) async fn unlimited(url: &SecretString) -> Result<DatabaseConnection, ConnectError> {
     let mut options = ConnectOptions::new(url.expose_secret());
-    options.max_connections(1).sqlx_logging(false).map_sqlx_sqlite_opts(durable);
+    options.max_connections(1).acquire_timeout(CONNECT_LIMIT).sqlx_logging(false).map_sqlx_sqlite_opts(durable);
     // A URL's own settings or the role's may hold limits; none is wanted here.
     options.map_sqlx_postgres_opts(|options| options.options([("lock_timeout", "0"), ("statement_timeout", "0")]));
-    Ok(Database::connect(options).await?)
+    let timed_out = |error: &DbErr| match error {
+        DbErr::ConnectionAcquire(_) => true,
+        DbErr::Conn(RuntimeErr::SqlxError(cause)) => matches!(**cause, SqlxError::PoolTimedOut),
+        _ => false,
+    };
+    let connected = Database::connect(options).await;
+    connected.map_err(|error| if timed_out(&error) { ConnectError::Away } else { error.into() })
+}
+
+/// Says whether the URL names a database that can keep the books, without asking there.
+pub fn check_url(url: &SecretString) -> Result<(), ConnectError> {
+    scheme(url).map(drop)
 }
 
 async fn holds_migration_lock(database: &DatabaseConnection) -> Result<bool, DbErr> {
@@ -147,12 +170,13 @@ enum Scheme {
 fn scheme(url: &SecretString) -> Result<Scheme, ConnectError> {
     let url = url.expose_secret();
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        PgConnectOptions::from_str(url).map_err(ConnectError::BadUrl)?;
         return Ok(Scheme::Postgres);
     }
     if !url.starts_with("sqlite:") {
         return Err(ConnectError::UnknownScheme);
     }
-    let options = SqliteConnectOptions::from_str(url).map_err(|error| DbErr::Custom(error.to_string()))?;
+    let options = SqliteConnectOptions::from_str(url).map_err(ConnectError::BadUrl)?;
     let file = options.get_filename();
     if url.contains(":memory:") || url.contains("mode=memory") || file == Path::new("") {
         return Err(ConnectError::InMemory);
