@@ -178,7 +178,7 @@ fn complete_variables(registry: &Registry, request: &mut Request) -> ServerResul
 /// The operation that will run, if the request says which.
 fn chosen<'a>(document: &'a ExecutableDocument, name: Option<&str>) -> Option<&'a OperationDefinition> {
     let mut operations =
-        document.operations.iter().filter(|(of, _)| name.is_none() || of.map(|of| of.as_str()) == name);
+        document.operations.iter().filter(|(of, _)| name.is_none() || of.map(async_graphql::Name::as_str) == name);
     match (operations.next(), operations.next()) {
         (Some((_, operation)), None) => Some(&operation.node),
         _ => None,
