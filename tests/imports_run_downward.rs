@@ -180,13 +180,11 @@ fn read_tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -
     let (word, rest) = text.split_at(end.unwrap_or(text.len()));
     let mut path = base.to_vec();
     path.extend((!word.is_empty() && word != "*" && word != "self").then(|| word.to_owned()));
-    match rest.strip_prefix("::") {
-        Some(further) => read_tree(further, &path, found),
-        None => {
-            found.push(path);
-            skip_renaming(rest)
-        }
+    if let Some(further) = rest.strip_prefix("::") {
+        return read_tree(further, &path, found);
     }
+    found.push(path);
+    skip_renaming(rest)
 }
 
 /// `as Name`, behind a path in a group.
@@ -207,7 +205,7 @@ fn writes(code: &str, paths: &[Vec<String>]) -> Vec<String> {
             found.extend((inline || imported).then_some(path));
         }
     }
-    let sql = text.to_lowercase().replace('"', "").replace('\\', "");
+    let sql = text.to_lowercase().replace(['"', '\\'], "");
     for table in ["wallets", "entries"] {
         for verb in ["insert into", "update", "delete from"] {
             found.extend(sql.contains(&format!("{verb} {table} ")).then(|| format!("{verb} {table}")));

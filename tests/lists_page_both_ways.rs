@@ -148,6 +148,7 @@ async fn walk(world: &World, list: List, way: Way, size: usize, mut between: imp
             Way::Backwards => drop(all.splice(0..0, ids(&page))),
         }
         assert_ne!(ids(&page).len(), 0, "a page was announced and is empty");
+        assert!(all.len() <= 2 * MANY, "rows are repeated without an end");
         cursor = way.goes_on(&page);
         if cursor.is_none() {
             return all;
