@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::on_both;
 use crate::world::statements::statements;
-use crate::world::{Answer, CLAIM_DAILY, CLAIM_SIGNUP, Database, Locks, World, wait_until};
+use crate::world::{Answer, CLAIM_DAILY, CLAIM_SIGNUP, Database, Locks, World, patient, wait_until};
 
 const RIVALS: usize = 200;
 
@@ -22,7 +22,11 @@ async fn two_hundred_claims_with_redis() {
 }
 
 async fn two_hundred_claims_with(database: Database, locks: Locks) {
-    let world = World::new(database, locks).await;
+    let world = World::with(database, locks, |settings| {
+        // One Redis command that took longer would be one admission of the process more, and rightly so.
+        settings.cooldown.command_timeout_ms = 5000;
+    })
+    .await;
     world.introduce("alice").await;
     let answers = world.storm(RIVALS, |_| ("alice".to_owned(), json!({ "query": CLAIM_DAILY }))).await;
     let paid: Vec<&Answer> = answers.iter().filter(|answer| answer.codes().is_empty()).collect();
@@ -52,7 +56,7 @@ async fn two_hundred_claims_with(database: Database, locks: Locks) {
 }
 
 on_both!(two_hundred_claims_without_the_cooldown, async |database| {
-    let world = World::new(database, Locks::Off).await;
+    let world = World::with(database, Locks::Off, patient).await;
     let answers = world.storm(RIVALS, |_| ("alice".to_owned(), json!({ "query": CLAIM_DAILY }))).await;
     let (mut paid, mut refused) = (Vec::new(), Vec::new());
     for answer in &answers {
@@ -71,7 +75,7 @@ on_both!(two_hundred_claims_without_the_cooldown, async |database| {
 });
 
 on_both!(two_hundred_signup_claims_without_the_cooldown, async |database| {
-    let world = World::new(database, Locks::Off).await;
+    let world = World::with(database, Locks::Off, patient).await;
     let answers = world.storm(RIVALS, |_| ("alice".to_owned(), json!({ "query": CLAIM_SIGNUP }))).await;
     assert!(answers.iter().all(|answer| answer.codes().is_empty()));
     let paid = answers.iter().filter(|answer| answer.user_error("claimSignupBonus").is_none()).count();
@@ -133,7 +137,10 @@ on_both!(a_response_key_selected_twice_runs_nothing_twice, async |database| {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_after_redis_lost_all_keys_is_already_claimed() {
     let mut redis = crate::world::redis_server::RedisServer::start();
-    let world = World::new(Database::Postgres, Locks::RedisAt(redis.url())).await;
+    let world = World::with(Database::Postgres, Locks::RedisAt(redis.url()), |settings| {
+        settings.cooldown.command_timeout_ms = 5000;
+    })
+    .await;
     assert_eq!(world.ask("alice", CLAIM_DAILY, json!({})).await.user_error("claimDailyBonus"), None);
     redis.command(&["FLUSHALL"]);
     let answers = world.storm(RIVALS, |_| ("alice".to_owned(), json!({ "query": CLAIM_DAILY }))).await;

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::on_both;
 use crate::world::redis_server::RedisServer;
-use crate::world::{Database, Locks, TRANSFER, World, transfer};
+use crate::world::{Database, Locks, TRANSFER, World, patient, transfer};
 
 const RIVALS: usize = 100;
 
 on_both!(a_hundred_transfers_with_one_key_without_the_cooldown, async |database| {
-    let world = World::new(database, Locks::Off).await;
+    let world = World::with(database, Locks::Off, patient).await;
     world.fund("alice").await;
     world.introduce("bob").await;
     let answers = world.storm(RIVALS, |_| ("alice".to_owned(), transfer("bob", 30, "one"))).await;

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use largesse::config::Settings;
 use largesse::ledger::audit::audit;
 use largesse::member::Member;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, TransactionTrait};
@@ -15,17 +14,10 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::on_both;
-use crate::world::{Answer, Database, Locks, TRANSFER, World, token, transfer, wait_until};
+use crate::world::{Answer, Database, Locks, TRANSFER, World, patient, token, transfer, wait_until};
 
 /// As many transfers as a flood has.
 const FLOOD: usize = 200;
-
-/// Time for a slow machine to work a flood off: no promise here is about time.
-fn patient(settings: &mut Settings) {
-    settings.request.deadline_ms = 20_000;
-    settings.database.statement_timeout_ms = 15_000;
-    settings.database.lock_timeout_ms = 14_000;
-}
 
 on_both!(of_two_transfers_that_cannot_both_be_paid_one_is, async |database| {
     let world = World::with(database, Locks::Off, |settings| settings.signup_bonus.amount = Some(70)).await;

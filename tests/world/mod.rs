@@ -83,6 +83,13 @@ pub(crate) struct World {
     folder: Option<std::sync::Arc<tempfile::TempDir>>,
 }
 
+/// Time for a slow machine to work a flood off: no promise here is about time.
+pub(crate) fn patient(settings: &mut Settings) {
+    settings.request.deadline_ms = 20_000;
+    settings.database.statement_timeout_ms = 15_000;
+    settings.database.lock_timeout_ms = 14_000;
+}
+
 /// An HTTP answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
