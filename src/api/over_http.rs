@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_graphql::parser::types::OperationType;
 use async_graphql::{Response as Answer, ServerError, Value, Variables};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -115,26 +115,30 @@ impl Exchange<'_> {
 
     /// Reads a request's JSON: an object, never an array, whose operations would run side by side without a limit.
     async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Parameters, Response> {
+        // Read it whatever it is: a connection that closes on bytes unread is reset, and the client never sees the answer.
+        let bytes = self.whole_body(body).await?;
         if !is_json(headers) {
-            return Err(
-                self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the request as application/json in UTF-8.")
-            );
+            let message = "Send the request as application/json in UTF-8.";
+            return Err(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        let limit = self.front.settings().request.body_limit_bytes;
-        let reading = tokio::time::timeout_at(self.deadline.instant().into(), axum::body::to_bytes(body, limit));
-        let bytes = match reading.await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(error)) if is_too_large(&error) => {
-                let message = format!("The body is larger than {limit} bytes.");
-                return Err(self.refusal(StatusCode::PAYLOAD_TOO_LARGE, &message));
-            }
-            Ok(Err(_)) => return Err(self.bad_request("The body could not be read.")),
-            Err(_) => return Err(self.refusal(StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.")),
-        };
         if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Err(self.bad_request("Batches are not accepted; send one operation in one request."));
         }
         serde_json::from_slice(&bytes).map_err(|_| self.bad_request(SHAPE))
+    }
+
+    async fn whole_body(&self, body: Body) -> Result<Bytes, Response> {
+        let limit = self.front.settings().request.body_limit_bytes;
+        let reading = tokio::time::timeout_at(self.deadline.instant().into(), axum::body::to_bytes(body, limit));
+        match reading.await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) if is_too_large(&error) => {
+                let message = format!("The body is larger than {limit} bytes.");
+                Err(self.refusal(StatusCode::PAYLOAD_TOO_LARGE, &message))
+            }
+            Ok(Err(_)) => Err(self.bad_request("The body could not be read.")),
+            Err(_) => Err(self.refusal(StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.")),
+        }
     }
 
     /// Reads a request's parameters from the URL, where those that are no text are JSON.
