@@ -1,6 +1,6 @@
 # `make` alone starts the demo: the shortest way from a fresh clone to a page in the browser.
 .DEFAULT_GOAL := run
-.PHONY: help run test storm bench schema fmt clean-web
+.PHONY: help run test storm bench schema errors fmt clean-web
 
 # What follows the command's own arguments: `make run ARGS='--port 9000'`, `make test ARGS=cooldown`.
 ARGS ?=
@@ -27,6 +27,10 @@ bench: ## Measure throughput and latency
 schema: ## Write schema.graphql from the code
 	@trap 'rm -f schema.graphql.new' EXIT; \
 	cargo run -- schema >schema.graphql.new && mv schema.graphql.new schema.graphql
+
+errors: ## Write docs/errors.md from the code
+	@trap 'rm -f docs/errors.md.new' EXIT; \
+	cargo run --example errors >docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextPrepareRequest, NextValidation};
 use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
 
+use super::code::Code;
 use super::document;
 use crate::error::Failure;
 use crate::operations::App;
@@ -56,7 +57,7 @@ impl Extension for Boundary {
             let code = |error: &ServerError| {
                 let of_a_value = error.message.starts_with("Invalid value for argument")
                     || error.message.starts_with("Invalid default value for argument");
-                if of_a_value { "BAD_USER_INPUT" } else { "GRAPHQL_VALIDATION_FAILED" }
+                if of_a_value { Code::BadUserInput } else { Code::ValidationFailed }
             };
             errors
                 .into_iter()
@@ -69,8 +70,8 @@ impl Extension for Boundary {
     }
 }
 
-pub(super) fn coded(mut error: ServerError, code: &str) -> ServerError {
-    error.extensions.get_or_insert_default().set("code", code);
+pub(super) fn coded(mut error: ServerError, code: Code) -> ServerError {
+    error.extensions.get_or_insert_default().set("code", code.name());
     error
 }
 
@@ -82,7 +83,7 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
     let has_code = error.extensions.as_ref().is_some_and(|extensions| extensions.get("code").is_some());
     if !has_code && (error.path.is_empty() || of_coercion(&error)) {
         // Of the request as a whole, such as an operation name that is not there; or of an argument that validation let pass.
-        error = coded(error, "BAD_USER_INPUT");
+        error = coded(error, Code::BadUserInput);
     } else if !has_code {
         return failure_error(&Failure::internal(error.message), error.path, request_id);
     }
@@ -100,6 +101,7 @@ fn of_coercion(error: &ServerError) -> bool {
 /// A failure as a client may see it. Its cause is logged here and nowhere else.
 pub(super) fn failure_error(failure: &Failure, path: Vec<PathSegment>, request_id: &str) -> ServerError {
     let (code, retry_after_ms) = wire(failure);
+    let code = code.name();
     match failure {
         Failure::Internal(cause) => tracing::error!(%cause, ?path, request_id, code, "failed"),
         Failure::Unavailable(cause) | Failure::OutcomeUnknown(cause) => {
@@ -121,14 +123,14 @@ pub(super) fn failure_error(failure: &Failure, path: Vec<PathSegment>, request_i
 }
 
 /// The stable code, and when to ask again.
-fn wire(failure: &Failure) -> (&'static str, Option<u64>) {
+fn wire(failure: &Failure) -> (Code, Option<u64>) {
     match failure {
-        Failure::Unauthenticated => ("UNAUTHENTICATED", None),
-        Failure::Forbidden => ("FORBIDDEN", None),
-        Failure::BadInput(_) => ("BAD_USER_INPUT", None),
-        Failure::KeyInUse => ("IDEMPOTENCY_CONCURRENT_REQUEST", Some(RETRY_SOON_MS)),
-        Failure::Unavailable(_) => ("UNAVAILABLE", Some(RETRY_SOON_MS)),
-        Failure::OutcomeUnknown(_) => ("OUTCOME_UNKNOWN", Some(RETRY_LATER_MS)),
-        Failure::Internal(_) => ("INTERNAL_SERVER_ERROR", None),
+        Failure::Unauthenticated => (Code::Unauthenticated, None),
+        Failure::Forbidden => (Code::Forbidden, None),
+        Failure::BadInput(_) => (Code::BadUserInput, None),
+        Failure::KeyInUse => (Code::KeyInUse, Some(RETRY_SOON_MS)),
+        Failure::Unavailable(_) => (Code::Unavailable, Some(RETRY_SOON_MS)),
+        Failure::OutcomeUnknown(_) => (Code::OutcomeUnknown, Some(RETRY_LATER_MS)),
+        Failure::Internal(_) => (Code::Internal, None),
     }
 }

@@ -13,17 +13,18 @@ use async_graphql::registry::{MetaType, Registry};
 use async_graphql::{Request, ServerError, ServerResult, Value, Variables};
 
 use super::boundary::coded;
+use super::code::Code;
 use super::limits::{self, Refused};
 use crate::config::LimitSettings;
 
 /// Parses the document once and keeps it, refuses what asks for too much or runs something twice, and gives each variable
 /// its value.
 pub(super) fn prepare(mut request: Request, registry: &Registry, limits: &LimitSettings) -> ServerResult<Request> {
-    let refused = |message: String| coded(ServerError::new(message, None), "GRAPHQL_VALIDATION_FAILED");
+    let refused = |message: String| coded(ServerError::new(message, None), Code::ValidationFailed);
     limits::check_text(&request.query, limits).map_err(|Refused(message)| refused(message))?;
     let name = request.operation_name.clone();
     let mut variables = std::mem::take(&mut request.variables);
-    let document = request.parsed_query().map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
+    let document = request.parsed_query().map_err(|error| coded(error, Code::ParseFailed))?;
     limits::check_document(document, &variables, limits).map_err(|Refused(message)| refused(message))?;
     if let Some(key) = twice_selected(document) {
         let advice = "is selected twice in a mutation; select it once, or give it an alias.";
@@ -52,7 +53,7 @@ fn complete_variables(
 ) -> ServerResult<()> {
     for definition in &operation.variable_definitions {
         complete(registry, variables, &definition.node)
-            .map_err(|message| coded(ServerError::new(message, Some(definition.pos)), "BAD_USER_INPUT"))?;
+            .map_err(|message| coded(ServerError::new(message, Some(definition.pos)), Code::BadUserInput))?;
     }
     Ok(())
 }

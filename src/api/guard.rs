@@ -12,6 +12,7 @@ use async_graphql::parser::types::{ConstDirective, TypeKind, TypeSystemDefinitio
 use async_graphql::{PathSegment, Response, ServerError, ServerResult, Value};
 
 use super::boundary::failure_error;
+use super::code::Code;
 use super::work::Request;
 use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::cooldown::{Cooldown, Decision};
@@ -178,7 +179,7 @@ fn cooldown_active(request: &Request, action: &str, response_key: &str, left: Du
     let mut error = ServerError::new("Another attempt was admitted a moment ago; wait before the next one.", None);
     error.path = vec![PathSegment::Field(response_key.to_owned())];
     let extensions = error.extensions.get_or_insert_default();
-    extensions.set("code", "COOLDOWN_ACTIVE");
+    extensions.set("code", Code::CooldownActive.name());
     extensions.set("action", action);
     extensions.set("retryAfterMs", retry_after_ms);
     extensions.set("requestId", request.id.as_str());

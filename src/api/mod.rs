@@ -7,7 +7,7 @@
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
-//! | `boundary` | what an error looks like to a client, and what of it is logged |
+//! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `limits` | what is done with a document before it is executed, and what it may ask for |
 //! | `token` | who the caller is |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
@@ -15,6 +15,7 @@
 
 mod bonus;
 mod boundary;
+mod code;
 mod document;
 mod graphiql;
 mod guard;
@@ -40,6 +41,7 @@ use async_graphql::{EmptySubscription, SDLExportOptions, SchemaBuilder};
 use crate::config::{ConfigError, Settings};
 use crate::cooldown::Cooldown;
 use crate::operations::App;
+pub use code::error_catalogue;
 pub use http::{Server, Shutdown};
 use mutation::Mutation;
 use query::Query;

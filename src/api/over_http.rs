@@ -22,6 +22,7 @@ use serde_json::{Map, json};
 use uuid::Uuid;
 
 use super::boundary::{self, failure_error};
+use super::code::Code;
 use super::http::Front;
 use super::media_type::{MediaType, is_json};
 use super::work::Request;
@@ -194,11 +195,11 @@ impl Exchange<'_> {
     }
 
     fn refusal(&self, status: StatusCode, message: &str) -> Response {
-        self.coded_refusal(status, "BAD_REQUEST", message)
+        self.coded_refusal(status, Code::BadRequest, message)
     }
 
-    fn coded_refusal(&self, status: StatusCode, code: &str, message: &str) -> Response {
-        let error = json!({ "message": message, "extensions": { "code": code, "requestId": self.id } });
+    fn coded_refusal(&self, status: StatusCode, code: Code, message: &str) -> Response {
+        let error = json!({ "message": message, "extensions": { "code": code.name(), "requestId": self.id } });
         self.json(status, &json!({ "errors": [error] }))
     }
 
@@ -211,7 +212,7 @@ impl Exchange<'_> {
     fn unauthenticated(&self, reason: &token::BadToken) -> Response {
         tracing::info!(%reason, request_id = self.id, "refused: the token is not good");
         let message = "The bearer token is malformed, expired or not ours.";
-        let mut response = self.coded_refusal(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message);
+        let mut response = self.coded_refusal(StatusCode::UNAUTHORIZED, Code::Unauthenticated, message);
         // RFC 6750, section 3.1.
         let challenge = HeaderValue::from_static("Bearer error=\"invalid_token\"");
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
