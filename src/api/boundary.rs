@@ -10,6 +10,7 @@ use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, V
 
 use super::code::Code;
 use super::document;
+use super::documents::Documents;
 use crate::error::Failure;
 use crate::operations::App;
 
@@ -28,11 +29,15 @@ pub(super) fn present(response: &mut Response, request_id: &str) {
 }
 
 /// Gives codes to errors of the request as a whole, and refuses what would run a mutation twice.
-pub(super) struct Boundary;
+#[derive(Default, Clone)]
+pub(super) struct Boundary {
+    /// Shared by all requests.
+    documents: Arc<Documents>,
+}
 
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(Self)
+        Arc::new(self.clone())
     }
 }
 
@@ -45,7 +50,8 @@ impl Extension for Boundary {
         next: NextPrepareRequest<'_>,
     ) -> ServerResult<Request> {
         let request = next.run(context, request).await?;
-        document::prepare(request, &context.schema_env.registry, &context.data_unchecked::<App>().settings.limits)
+        let limits = &context.data_unchecked::<App>().settings.limits;
+        document::prepare(request, &self.documents, &context.schema_env.registry, limits)
     }
 
     async fn validation(

@@ -14,21 +14,35 @@ use async_graphql::{Request, ServerError, ServerResult, Value, Variables};
 
 use super::boundary::coded;
 use super::code::Code;
+use super::documents::Documents;
 use super::limits::{self, Refused};
 use crate::config::LimitSettings;
 
-/// Parses the document once and keeps it, refuses what asks for too much or runs something twice, and gives each variable
-/// its value.
-pub(super) fn prepare(mut request: Request, registry: &Registry, limits: &LimitSettings) -> ServerResult<Request> {
+/// Parses the document, unless it was parsed before, refuses what asks for too much or runs something twice, and gives each
+/// variable its value.
+pub(super) fn prepare(
+    mut request: Request,
+    documents: &Documents,
+    registry: &Registry,
+    limits: &LimitSettings,
+) -> ServerResult<Request> {
     let refused = |message: String| coded(ServerError::new(message, None), Code::ValidationFailed);
     limits::check_text(&request.query, limits).map_err(|Refused(message)| refused(message))?;
-    let name = request.operation_name.clone();
+    let known = documents.find(&request.query);
+    let is_known = known.is_some();
+    if let Some(document) = known {
+        request.set_parsed_query(document);
+    }
+    let (text, name) = (request.query.clone(), request.operation_name.clone());
     let mut variables = std::mem::take(&mut request.variables);
     let document = request.parsed_query().map_err(|error| coded(error, Code::ParseFailed))?;
     limits::check_document(document, &variables, limits).map_err(|Refused(message)| refused(message))?;
     if let Some(key) = twice_selected(document) {
         let advice = "is selected twice in a mutation; select it once, or give it an alias.";
         return Err(refused(format!("\"{key}\" {advice}")));
+    }
+    if !is_known {
+        documents.remember(&text, document);
     }
     if let Some(operation) = chosen(document, name.as_deref()) {
         complete_variables(registry, operation, &mut variables)?;

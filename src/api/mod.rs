@@ -8,7 +8,7 @@
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
-//! | `document`, `limits` | what is done with a document before it is executed, and what it may ask for |
+//! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
 //! | `token` | who the caller is |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
@@ -17,6 +17,7 @@ mod bonus;
 mod boundary;
 mod code;
 mod document;
+mod documents;
 mod graphiql;
 mod guard;
 mod http;
@@ -66,7 +67,7 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
     let windows = windows(&app.settings)?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
-        .extension(boundary::Boundary)
+        .extension(boundary::Boundary::default())
         .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
