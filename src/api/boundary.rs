@@ -10,6 +10,7 @@ use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, N
 use async_graphql::parser::types::{DocumentOperations, ExecutableDocument, OperationType, Selection, SelectionSet};
 use async_graphql::{PathSegment, Response, ServerError, ServerResult, ValidationResult, Variables};
 
+use super::documents::Documents;
 use crate::error::Failure;
 
 /// How long a client waits before it asks again: time for a lock to be given back, and for a pool to breathe.
@@ -27,11 +28,14 @@ pub(super) fn present(response: &mut Response, request_id: &str) {
 }
 
 /// Gives codes to errors of the request as a whole, and refuses what would run a mutation twice.
-pub(super) struct Boundary;
+#[derive(Clone, Default)]
+pub(super) struct Boundary {
+    documents: Arc<Documents>,
+}
 
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(Self)
+        Arc::new(self.clone())
     }
 }
 
@@ -44,10 +48,16 @@ impl Extension for Boundary {
         variables: &Variables,
         next: NextParseQuery<'_>,
     ) -> ServerResult<ExecutableDocument> {
+        if let Some(document) = self.documents.find(query) {
+            return Ok(document);
+        }
         let document =
             next.run(context, query, variables).await.map_err(|error| coded(error, "GRAPHQL_PARSE_FAILED"))?;
         match twice_selected(&document) {
-            None => Ok(document),
+            None => {
+                self.documents.remember(query, &document);
+                Ok(document)
+            }
             Some(key) => {
                 let message =
                     format!("\"{key}\" is selected twice in a mutation; select it once, or give it an alias.");

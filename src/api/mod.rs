@@ -6,12 +6,14 @@
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary` | what an error looks like to a client, and what of it is logged |
+//! | `documents` | documents that were parsed before |
 //! | `token` | who the caller is |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
 mod boundary;
+mod documents;
 mod graphiql;
 mod guard;
 mod http;
@@ -59,7 +61,7 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
     let windows = guard::Windows::new(&app.settings, declared_windows())?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
-        .extension(boundary::Boundary)
+        .extension(boundary::Boundary::default())
         .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
