@@ -10,6 +10,7 @@
 --   TOKENS    a file with one bearer token a line; line N is that of member PREFIX .. N
 --   PREFIX    what members' names begin with
 --   DOCUMENT  the GraphQL document
+--   START     signin: how many members did so before
 --
 -- The last line that it prints is read by bench/measure.py: accepted, cooldown and other answers, seconds, p50 and p99 in ms.
 local shape, op = os.getenv("SHAPE") or "product", os.getenv("OP")
@@ -29,7 +30,7 @@ function init()
   -- Globals, because done() reads them from another thread.
   accepted, cooldown, other, surprise = 0, 0, 0, nil
   run = os.time() .. "-" .. place .. "-"
-  sent = 0
+  sent = math.floor((tonumber(os.getenv("START")) or 0) / 2)
 end
 
 local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n" }

@@ -1,5 +1,5 @@
--- Members member-1 to member-100000, each with a wallet of a thousand million points and the funding that put them there, so that
--- `largesse audit` says that the books balance.
+-- Members member-1 to member-100000, each with a wallet of a thousand million points and the funding that put them
+-- there, so that `largesse audit` says that the books balance.
 --
 -- Ids are derived as src/member.rs and src/ledger/post.rs derive them: SHA-256 over each word and its length, and the
 -- digest's first sixteen bytes as a version 8 UUID. Were they not the same, every transfer below would be refused.
@@ -10,8 +10,11 @@ CREATE FUNCTION pg_temp.derived_id(VARIADIC words text[]) RETURNS uuid LANGUAGE 
         set_byte(set_byte(digest, 6, (get_byte(digest, 6) & 15) | 128), 8, (get_byte(digest, 8) & 63) | 128),
         'hex')::uuid
     FROM (
-        SELECT substr(sha256(string_agg(int8send(octet_length(word)::bigint) || convert_to(word, 'UTF8'), ''::bytea ORDER BY place)), 1, 16)
-        FROM unnest(words) WITH ORDINALITY AS parts (word, place)
+        SELECT substr(sha256(string_agg(length || word, ''::bytea ORDER BY place)), 1, 16)
+        FROM (
+            SELECT place, int8send(octet_length(text)) AS length, convert_to(text, 'UTF8') AS word
+            FROM unnest(words) WITH ORDINALITY AS parts (text, place)
+        ) AS words
     ) AS hashed (digest)
 $$;
 
