@@ -3,8 +3,6 @@
 //! Guards layer 1 (the database sees the work of one), layer 2 (the claim row) and layer 3 (the wallet's lock before the
 //! clock).
 
-use std::time::Duration;
-
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
 
@@ -169,13 +167,13 @@ async fn a_claim_at_the_edge_of_the_day_sees_yesterdays_that_is_not_yet_committe
     let holding = sea_orm::TransactionTrait::begin(&held).await.unwrap();
     sea_orm::ConnectionTrait::execute_unprepared(&holding, "LOCK TABLE entries IN SHARE MODE").await.unwrap();
     let (first, second) = tokio::join!(async { yesterday.ask("alice", CLAIM_DAILY, json!({})).await }, async {
-        wait_until("the first claim waits", async || waiting(&yesterday).await == 1).await;
+        wait_until("the first claim waits", async || yesterday.waiting_for_locks().await == 1).await;
         let second = tokio::spawn({
             let (url, body) = (format!("{}/graphql", today.address()), json!({ "query": CLAIM_DAILY }));
             let client = reqwest::Client::new();
             async move { client.post(url).bearer_auth(crate::world::token("alice")).json(&body).send().await }
         });
-        wait_until("the second claim waits behind it", async || waiting(&yesterday).await == 2).await;
+        wait_until("the second claim waits behind it", async || yesterday.waiting_for_locks().await == 2).await;
         holding.rollback().await.unwrap();
         second.await.unwrap().unwrap().json::<serde_json::Value>().await.unwrap()
     });
@@ -241,12 +239,4 @@ async fn paid_once(world: &World) {
     assert_eq!(world.count("SELECT COUNT(*) FROM claims").await, 1);
     assert_eq!(world.count("SELECT COUNT(*) FROM transactions").await, 1);
     assert_eq!(world.balance("alice").await, 10);
-}
-
-/// How many sessions of this world's database wait for a lock.
-async fn waiting(world: &World) -> i64 {
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let name = world.url.rsplit('/').next().unwrap();
-    let asking = format!("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND wait_event_type = 'Lock'");
-    world.count(&asking).await
 }

@@ -71,11 +71,11 @@ async fn clients_that_hang_up_while_their_work_waits() {
     for number in 0..CLIENTS {
         clients.push(Client::asking(&world, "alice", &transfer("bob", 1, &format!("key{number}"))).await);
     }
-    wait_until("the pool is at work", async || waiting(&world).await == 2).await;
+    wait_until("the pool is at work", async || world.waiting_for_locks().await == 2).await;
     for client in clients {
         client.hang_up().await;
     }
-    assert_eq!(waiting(&world).await, 2, "the work goes on without its clients");
+    assert_eq!(world.waiting_for_locks().await, 2, "the work goes on without its clients");
     holder.rollback().await.unwrap();
     let moved = "SELECT COUNT(*) FROM transactions WHERE kind = 'transfer'";
     wait_until("what was at work is done", async || world.count(moved).await >= 2).await;
@@ -186,10 +186,10 @@ async fn a_server_that_stops_finishes_money_work_under_way() {
     let held = watching.sql().await;
     let holder = holding_the_wallets(&held).await;
     let gone = Client::asking(&world, "alice", &transfer("bob", 1, "gone")).await;
-    wait_until("the first is at work", async || waiting(&watching).await == 1).await;
+    wait_until("the first is at work", async || watching.waiting_for_locks().await == 1).await;
     gone.hang_up().await;
     let asking = world.begin_post(&token("alice"), &transfer("bob", 2, "there"));
-    wait_until("both are at work", async || waiting(&watching).await == 2).await;
+    wait_until("both are at work", async || watching.waiting_for_locks().await == 2).await;
     let address = world.address().to_owned();
     let ending = tokio::spawn(world.end());
     wait_until("the server says that it stops", async || {
@@ -198,7 +198,7 @@ async fn a_server_that_stops_finishes_money_work_under_way() {
     .await;
     wait_until("it takes no new connection", async || reqwest::get(format!("{address}/livez")).await.is_err()).await;
     assert!(!ending.is_finished(), "it waits for the work");
-    assert_eq!(waiting(&watching).await, 2, "which goes on");
+    assert_eq!(watching.waiting_for_locks().await, 2, "which goes on");
     holder.rollback().await.unwrap();
     let answer = asking.await.unwrap();
     assert_eq!((answer.code(), answer.data("/transfer/replayed")), (None, &json!(false)), "{}", answer.body);
@@ -219,7 +219,7 @@ async fn a_server_that_stops_waits_for_work_whose_client_is_gone() {
     let held = watching.sql().await;
     let holder = holding_the_wallets(&held).await;
     let gone = Client::asking(&world, "alice", &transfer("bob", 1, "gone")).await;
-    wait_until("it is at work", async || waiting(&watching).await == 1).await;
+    wait_until("it is at work", async || watching.waiting_for_locks().await == 1).await;
     gone.hang_up().await;
     let address = world.address().to_owned();
     let ending = tokio::spawn(world.end());
@@ -285,11 +285,4 @@ async fn holding_the_wallets(sql: &DatabaseConnection) -> DatabaseTransaction {
     let transaction = sql.begin().await.unwrap();
     transaction.execute_unprepared("SELECT 1 FROM wallets FOR UPDATE").await.unwrap();
     transaction
-}
-
-/// How many sessions of this world's database wait for a lock.
-async fn waiting(world: &World) -> i64 {
-    let name = world.url.rsplit('/').next().unwrap();
-    let count = format!("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND wait_event_type = 'Lock'");
-    world.count(&count).await
 }

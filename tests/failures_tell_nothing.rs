@@ -184,7 +184,7 @@ async fn a_session_is_ended_in_the_middle() {
             let holding = held.begin().await.unwrap();
             execute(&holding, "LOCK TABLE wallets IN ACCESS EXCLUSIVE MODE").await;
             let ended = async {
-                wait_until("it waits", async || waiting(&world).await == 1).await;
+                wait_until("it waits", async || world.waiting_for_locks().await == 1).await;
                 execute(&held, TERMINATE).await;
             };
             let ((id, answer), ()) = tokio::join!(ask(&world, "alice", &question), ended);
@@ -199,16 +199,8 @@ async fn a_session_is_ended_in_the_middle() {
     }
 }
 
-const WAITING: &str =
-    "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-
 const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
     AND wait_event_type = 'Lock'";
-
-/// How many sessions of this world's database wait for a lock.
-async fn waiting(world: &World) -> i64 {
-    world.count(WAITING).await
-}
 
 /// Idle connections that the server ended are found out about by the next request: it fails or not, and tells nothing.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ mod world;
 mod a_bad_token_is_refused;
 mod a_bonus_is_paid_once;
 mod a_client_may_hang_up;
+mod a_document_may_not_ask_for_too_much;
 mod a_key_is_answered_once;
 mod bad_input_costs_nothing;
 mod each_outcome_decides_its_lock;

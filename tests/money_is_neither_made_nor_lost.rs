@@ -4,14 +4,12 @@
 //! Guards layer 3 (the wallet's lock, the one order of waiting), the order of refusals in `operations/transfer.rs`, the
 //! database's own rules in `migration/`, and `ledger/audit.rs`, on which the end of every other test relies.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use largesse::ledger::audit::audit;
 use largesse::member::Member;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, TransactionTrait};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 use crate::on_both;
 use crate::world::{Answer, Database, Locks, TRANSFER, World, patient, token, transfer, wait_until};
@@ -43,7 +41,7 @@ async fn two_transfers_that_wait_for_one_row_go_on_one_after_the_other() {
     let holder = holding_the_wallets(&held).await;
     let storm = world.storm(2, |number| wish("alice", "bob", 55, number));
     let release = async {
-        wait_until("both wait for the row", async || waiting(&world, "%FOR NO KEY UPDATE%").await == 2).await;
+        wait_until("both wait for the row", async || world.waiting_in("%FOR NO KEY UPDATE%").await == 2).await;
         assert_eq!(world.count("SELECT COUNT(*) FROM transactions WHERE kind = 'transfer'").await, 0);
         holder.rollback().await.unwrap();
     };
@@ -66,7 +64,7 @@ async fn payments_into_one_wallet_wait_for_each_other() {
     holder.execute_unprepared(&format!("SELECT 1 FROM wallets WHERE member_id = {bob} FOR UPDATE")).await.unwrap();
     let storm = world.storm(2, |number| wish(["alice", "carol"][number], "bob", 10, number));
     let release = async {
-        wait_until("both wait for bob's row", async || waiting(&world, "%FOR NO KEY UPDATE%").await == 2).await;
+        wait_until("both wait for bob's row", async || world.waiting_in("%FOR NO KEY UPDATE%").await == 2).await;
         holder.rollback().await.unwrap();
     };
     let (answers, ()) = tokio::join!(storm, release);
@@ -274,7 +272,7 @@ async fn a_refusal_takes_back_the_wallet_that_it_opened() {
     holder.execute_unprepared(&insert).await.unwrap();
     let late = send(&world, "alice", "bob", 60, "late");
     let meanwhile = async {
-        wait_until("bob's wallet is being opened", async || waiting(&world, "INSERT INTO \"wallets\"%").await == 1)
+        wait_until("bob's wallet is being opened", async || world.waiting_in("INSERT INTO \"wallets\"%").await == 1)
             .await;
         let quick = send(&world, "alice", "carol", 60, "quick").await;
         assert_eq!(quick.user_error("transfer"), None, "{}", quick.body);
@@ -521,14 +519,4 @@ async fn holding_the_wallets(sql: &DatabaseConnection) -> DatabaseTransaction {
     let transaction = sql.begin().await.unwrap();
     transaction.execute_unprepared("SELECT 1 FROM wallets FOR UPDATE").await.unwrap();
     transaction
-}
-
-/// How many sessions of this world's database wait for a lock with a statement like this.
-async fn waiting(world: &World, like: &str) -> i64 {
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let name = world.url.rsplit('/').next().unwrap();
-    let count = format!(
-        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND wait_event_type = 'Lock' AND query LIKE '{like}'"
-    );
-    world.count(&count).await
 }

@@ -290,6 +290,18 @@ impl World {
         number
     }
 
+    /// How many sessions of this world's database wait for a lock.
+    pub(crate) async fn waiting_for_locks(&self) -> i64 {
+        self.waiting_in("%").await
+    }
+
+    /// How many sessions wait for a lock in a statement of this form.
+    pub(crate) async fn waiting_in(&self, like: &str) -> i64 {
+        let name = self.url.rsplit('/').next().unwrap();
+        let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        self.count(&format!("{waiting} AND datname = '{name}' AND query LIKE '{like}'")).await
+    }
+
     /// Ends the server, and checks the books.
     pub(crate) async fn end(self) {
         self.shutdown.cancel();
