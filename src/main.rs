@@ -22,6 +22,11 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// A request is some hundred small allocations, made on one thread and given back on another: measured, this allocator
+/// does that in less time than the C library's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A GraphQL API that pays bonuses and moves points between wallets: every credit once, and the books balance.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100)]

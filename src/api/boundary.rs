@@ -3,14 +3,14 @@
 //! Resolvers return [`Failure`]; its public text becomes the message and its cause goes to the log. Whatever else carries no
 //! code is a mistake of ours and is masked, so no text of a library or a database can leave.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextPrepareRequest, NextValidation};
-use async_graphql::{PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
+use async_graphql::{CacheControl, PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
 
 use super::code::Code;
 use super::document;
-use super::documents::Documents;
+use super::documents::{Documents, Known};
 use crate::error::Failure;
 use crate::operations::App;
 
@@ -29,15 +29,17 @@ pub(super) fn present(response: &mut Response, request_id: &str) {
 }
 
 /// Gives codes to errors of the request as a whole, and refuses what would run a mutation twice.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub(super) struct Boundary {
     /// Shared by all requests.
     documents: Arc<Documents>,
+    /// This request's.
+    document: OnceLock<Arc<Known>>,
 }
 
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(self.clone())
+        Arc::new(Self { documents: self.documents.clone(), document: OnceLock::new() })
     }
 }
 
@@ -51,7 +53,10 @@ impl Extension for Boundary {
     ) -> ServerResult<Request> {
         let request = next.run(context, request).await?;
         let limits = &context.data_unchecked::<App>().settings.limits;
-        document::prepare(request, &self.documents, &context.schema_env.registry, limits)
+        let (request, known) = document::prepare(request, &self.documents, &context.schema_env.registry, limits)?;
+        // An instance serves one request, so there is nothing to replace.
+        let _ = self.document.set(known);
+        Ok(request)
     }
 
     async fn validation(
@@ -59,21 +64,26 @@ impl Extension for Boundary {
         context: &ExtensionContext<'_>,
         next: NextValidation<'_>,
     ) -> Result<ValidationResult, Vec<ServerError>> {
-        next.run(context).await.map_err(|errors| {
-            let code = |error: &ServerError| {
-                let of_a_value = error.message.starts_with("Invalid value for argument")
-                    || error.message.starts_with("Invalid default value for argument");
-                if of_a_value { Code::BadUserInput } else { Code::ValidationFailed }
-            };
-            errors
-                .into_iter()
-                .map(|error| {
-                    let code = code(&error);
-                    coded(error, code)
-                })
-                .collect()
-        })
+        let known = self.document.get();
+        if known.is_some_and(|known| known.is_valid_for_ever()) {
+            // Neither complexity nor depth is counted by the library, and no answer is cached.
+            return Ok(ValidationResult { cache_control: CacheControl::default(), complexity: 0, depth: 0 });
+        }
+        match next.run(context).await {
+            Ok(result) => {
+                known.inspect(|known| known.fits());
+                Ok(result)
+            }
+            Err(errors) => Err(errors.into_iter().map(with_code).collect()),
+        }
     }
+}
+
+/// The code of an error that validation found.
+fn with_code(error: ServerError) -> ServerError {
+    let of_a_value = error.message.starts_with("Invalid value for argument")
+        || error.message.starts_with("Invalid default value for argument");
+    coded(error, if of_a_value { Code::BadUserInput } else { Code::ValidationFailed })
 }
 
 pub(super) fn coded(mut error: ServerError, code: Code) -> ServerError {

@@ -4,6 +4,7 @@
 //! response key run a mutation twice. All three are decided here first.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use async_graphql::parser::types::{
     BaseType, DocumentOperations, ExecutableDocument, OperationDefinition, OperationType, Selection, SelectionSet,
@@ -14,7 +15,7 @@ use async_graphql::{Request, ServerError, ServerResult, Value, Variables};
 
 use super::boundary::coded;
 use super::code::Code;
-use super::documents::Documents;
+use super::documents::{Documents, Known};
 use super::limits::{self, Refused};
 use crate::config::LimitSettings;
 
@@ -25,13 +26,12 @@ pub(super) fn prepare(
     documents: &Documents,
     registry: &Registry,
     limits: &LimitSettings,
-) -> ServerResult<Request> {
+) -> ServerResult<(Request, Arc<Known>)> {
     let refused = |message: String| coded(ServerError::new(message, None), Code::ValidationFailed);
     limits::check_text(&request.query, limits).map_err(|Refused(message)| refused(message))?;
     let known = documents.find(&request.query);
-    let is_known = known.is_some();
-    if let Some(document) = known {
-        request.set_parsed_query(document);
+    if let Some(known) = &known {
+        request.set_parsed_query(known.document.clone());
     }
     let (text, name) = (request.query.clone(), request.operation_name.clone());
     let mut variables = std::mem::take(&mut request.variables);
@@ -41,14 +41,12 @@ pub(super) fn prepare(
         let advice = "is selected twice in a mutation; select it once, or give it an alias.";
         return Err(refused(format!("\"{key}\" {advice}")));
     }
-    if !is_known {
-        documents.remember(&text, document);
-    }
+    let known = known.unwrap_or_else(|| documents.remember(&text, document));
     if let Some(operation) = chosen(document, name.as_deref()) {
         complete_variables(registry, operation, &mut variables)?;
     }
     request.variables = variables;
-    Ok(request)
+    Ok((request, known))
 }
 
 /// What kind of operation the request would run; None where that cannot be read.
