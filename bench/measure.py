@@ -353,9 +353,14 @@ def audit() -> None:
 
 
 def statements_so_far() -> int:
-    """All that the product sent, BEGIN and COMMIT included; this script's own questions go to the other database."""
-    ours = "dbid = (SELECT oid FROM pg_database WHERE datname = 'largesse') AND query NOT LIKE 'CHECKPOINT%'"
-    return int(sql(POSTGRES, f"SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE {ours}"))
+    """All that the product sent, BEGIN and COMMIT included.
+
+    This script's questions go to the other database, except for the checkpoint. A deferred foreign key's check is counted
+    as if it had been sent, though PostgreSQL runs it by itself within COMMIT.
+    """
+    sent = "query NOT LIKE 'CHECKPOINT%' AND query NOT LIKE 'SELECT % FROM ONLY %'"
+    ours = "dbid = (SELECT oid FROM pg_database WHERE datname = 'largesse')"
+    return int(sql(POSTGRES, f"SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE {ours} AND {sent}"))
 
 
 def database_cpu_so_far() -> float:
