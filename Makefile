@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := run
 .PHONY: help run test storm bench schema errors fmt clean-web
 
-# What follows the command's own arguments: `make run ARGS='--port 9000'`, `make test ARGS=cooldown`.
+# What follows the command's own arguments: `make run ARGS='--listen 127.0.0.1:9000'`, `make test ARGS=cooldown`.
 ARGS ?=
 
 help: ## List the targets

@@ -63,6 +63,12 @@ pub struct TokenSettings {
     pub secret: Option<SecretString>,
     /// The claim that holds the member's name.
     pub member_claim: String,
+    /// Who must have issued a token (`iss`); anybody with the secret if left out.
+    pub issuer: Option<String>,
+    /// Whom a token must be meant for (`aud`); anybody if left out.
+    pub audience: Option<String>,
+    /// How far two clocks may differ.
+    pub leeway_seconds: u64,
 }
 
 /// Limits of a request.
@@ -109,6 +115,8 @@ pub struct LimitSettings {
     pub root_mutations: u64,
     /// Fields, each multiplied by the sizes of the pages it stands in.
     pub cost: u64,
+    /// Whether a document may ask for the schema.
+    pub introspection: bool,
 }
 
 /// The pool and its time limits.
@@ -248,7 +256,13 @@ impl Default for Settings {
             database_url: None,
             redis_url: None,
             redis_ca_file: None,
-            token: TokenSettings { secret: None, member_claim: "sub".to_owned() },
+            token: TokenSettings {
+                secret: None,
+                member_claim: "sub".to_owned(),
+                issuer: None,
+                audience: None,
+                leeway_seconds: 5,
+            },
             request: RequestSettings {
                 deadline_ms: 3000,
                 body_limit_bytes: 1 << 20,
@@ -273,6 +287,7 @@ impl Default for Settings {
                 directives: 30,
                 root_mutations: 5,
                 cost: 5000,
+                introspection: true,
             },
             cooldown: CooldownSettings {
                 enabled: true,
@@ -488,12 +503,14 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 8] = [
+    const TEXTS: [&str; 10] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
         "token.secret",
         "token.member_claim",
+        "token.issuer",
+        "token.audience",
         "cooldown.prefix",
         "log.filter",
         "listen",

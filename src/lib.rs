@@ -27,15 +27,17 @@
 //!
 //! # One transfer, walked through
 //!
-//! 1. `api/http.rs` reads the body, the token (`api/token.rs`) and the clock: from here on the request has a
+//! 1. `api/over_http.rs` reads the body, the token (`api/token.rs`) and the clock: from here on the request has a
 //!    [`Deadline`](error::Deadline), after which no statement, retry or COMMIT of it starts.
-//! 2. Scalars refuse what is malformed while the document is validated: no resolver runs, no lock is taken.
+//! 2. `api/limits.rs` counts what the document asks for, and scalars refuse what is malformed while it is validated: no
+//!    resolver runs, no lock is taken.
 //! 3. `api/guard.rs` meets the field `transfer` and asks [`Cooldown::attempt`](cooldown::Cooldown::attempt). Refused, the
 //!    field is null with `COOLDOWN_ACTIVE` beside it, and that was all. Admitted, there is an
 //!    [`Admission`](cooldown::Admission): a value that somebody has to end.
 //! 4. `api/mutation.rs` parses the input into a [`Transfer`](operations::transfer::Transfer), whose fields nobody else can
 //!    fill. What is not acceptable is `INVALID_INPUT`, and the admission gives its lock back.
-//! 5. `api/work.rs` spawns the whole operation as a task that owns its arguments and the admission. A client that hangs up
+//! 5. `api/overload.rs` finds a place for the work, or says at once that there is none. `api/work.rs` spawns the whole
+//!    operation as a task that owns its arguments and the admission. A client that hangs up
 //!    stops waiting; it cannot stop the task between two statements. The table at its top says which outcome does what.
 //! 6. [`operations::transfer`] calls [`Ledger::exactly_once`](ledger::Ledger::exactly_once): BEGIN, and the idempotency
 //!    key's insert, already with the id of the transaction that will answer it. If another inserted it first, its stored

@@ -29,7 +29,7 @@ pub(super) fn check_document(
     variables: &Variables,
     limits: &LimitSettings,
 ) -> Result<(), Refused> {
-    let mut counting = Counting { document, variables, fragments: HashMap::new() };
+    let mut counting = Counting { document, variables, introspection: limits.introspection, fragments: HashMap::new() };
     let operations: Vec<_> = match &document.operations {
         DocumentOperations::Single(operation) => vec![operation],
         DocumentOperations::Multiple(operations) => operations.values().collect(),
@@ -86,6 +86,7 @@ impl Asked {
 struct Counting<'a> {
     document: &'a ExecutableDocument,
     variables: &'a Variables,
+    introspection: bool,
     /// None while a fragment is being counted: whoever meets it then stands in a circle.
     fragments: HashMap<&'a str, Option<Asked>>,
 }
@@ -114,6 +115,9 @@ impl<'a> Counting<'a> {
     }
 
     fn field(&mut self, field: &'a Field) -> Result<Asked, Refused> {
+        if !self.introspection && ["__schema", "__type"].contains(&field.name.node.as_str()) {
+            return Err(Refused("Introspection is switched off.".to_owned()));
+        }
         let below = self.selections(&field.selection_set.node)?;
         Ok(Asked {
             depth: below.depth.saturating_add(1),
@@ -230,6 +234,20 @@ mod tests {
         ] {
             let refused = check(&document).expect_err(word);
             assert!(refused.0.contains(word), "{word}: {}", refused.0);
+        }
+    }
+
+    #[test]
+    fn introspection_can_be_switched_off() {
+        let mut limits = Settings::default().limits;
+        limits.introspection = false;
+        for (document, good) in [
+            ("{ __schema { queryType { name } } }", false),
+            ("{ ...F } fragment F on Query { x: __type(name: \"Query\") { name } }", false),
+            ("{ __typename }", true),
+        ] {
+            let parsed = async_graphql::parser::parse_query(document).unwrap();
+            assert_eq!(check_document(&parsed, &Variables::default(), &limits).is_ok(), good, "{document}");
         }
     }
 

@@ -13,9 +13,6 @@ use serde_json::{Map, Value, json};
 use crate::config::{ConfigError, TokenSettings};
 use crate::member::Member;
 
-/// How far two clocks may differ. RFC 7519, section 4.1.4, allows "some small leeway"; the library's minute is not small.
-const LEEWAY_SECONDS: u64 = 5;
-
 /// Who asks.
 #[derive(Clone)]
 pub(super) enum Caller {
@@ -45,6 +42,8 @@ pub struct Tokens {
     encoding: EncodingKey,
     validation: Validation,
     member_claim: String,
+    issuer: Option<String>,
+    audience: Option<String>,
 }
 
 impl Tokens {
@@ -52,16 +51,27 @@ impl Tokens {
     pub fn new(secret: &SecretString, settings: &TokenSettings) -> Result<Self, ConfigError> {
         let unusable = |error: jsonwebtoken::errors::Error| ConfigError::because("token.secret", &error);
         let mut validation = Validation::new(Algorithm::HS256);
-        validation.leeway = LEEWAY_SECONDS;
+        validation.leeway = settings.leeway_seconds;
         validation.validate_nbf = true;
-        // Whom else the identity provider names as audience is no concern of this server.
-        validation.validate_aud = false;
-        validation.set_required_spec_claims(&["exp"]);
+        // Whom else the identity provider names as audience is no concern of a server that was told no audience.
+        validation.validate_aud = settings.audience.is_some();
+        let mut required = vec!["exp"];
+        if let Some(issuer) = &settings.issuer {
+            validation.set_issuer(&[issuer]);
+            required.push("iss");
+        }
+        if let Some(audience) = &settings.audience {
+            validation.set_audience(&[audience]);
+            required.push("aud");
+        }
+        validation.set_required_spec_claims(&required);
         Ok(Self {
             decoding: DecodingKey::from_secret(secret.expose_secret().as_bytes()).map_err(unusable)?,
             encoding: EncodingKey::from_secret(secret.expose_secret().as_bytes()).map_err(unusable)?,
             validation,
             member_claim: settings.member_claim.clone(),
+            issuer: settings.issuer.clone(),
+            audience: settings.audience.clone(),
         })
     }
 
@@ -73,6 +83,8 @@ impl Tokens {
         claims.insert(self.member_claim.clone(), json!(member.name()));
         claims.insert("iat".to_owned(), json!(now));
         claims.insert("exp".to_owned(), json!(now.saturating_add(lifetime)));
+        let named = [("iss", &self.issuer), ("aud", &self.audience)];
+        claims.extend(named.into_iter().filter_map(|(claim, value)| Some((claim.to_owned(), json!(value.as_ref()?)))));
         if !roles.is_empty() {
             claims.insert("roles".to_owned(), json!(roles));
         }
@@ -110,17 +122,53 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Settings;
 
-    fn tokens(secret: &str) -> Tokens {
-        let settings = TokenSettings { secret: None, member_claim: "sub".to_owned() };
-        Tokens::new(&SecretString::from(secret), &settings).unwrap()
+    fn tokens(secret: &str, change: impl FnOnce(&mut TokenSettings)) -> Tokens {
+        let mut settings = Settings::default().token;
+        change(&mut settings);
+        Tokens::new(&SecretString::from(secret.repeat(32)), &settings).unwrap()
     }
 
     #[test]
     fn a_token_names_its_member_under_its_secret_alone() {
         let alice = Member::parse("alice").unwrap();
-        let token = tokens("0".repeat(32).as_str()).mint(&alice, &[], Duration::from_mins(1)).unwrap();
-        assert_eq!(tokens("0".repeat(32).as_str()).member(&token).unwrap(), alice);
-        assert!(tokens("1".repeat(32).as_str()).member(&token).is_err());
+        let token = tokens("0", |_| {}).mint(&alice, &[], Duration::from_mins(1)).unwrap();
+        assert_eq!(tokens("0", |_| {}).member(&token).unwrap(), alice);
+        assert!(tokens("1", |_| {}).member(&token).is_err());
+    }
+
+    #[test]
+    fn issuer_and_audience_are_demanded_where_they_are_set() {
+        let alice = Member::parse("alice").unwrap();
+        let with = |issuer: Option<&str>, audience: Option<&str>| {
+            tokens("0", |settings| {
+                settings.issuer = issuer.map(str::to_owned);
+                settings.audience = audience.map(str::to_owned);
+            })
+        };
+        let mint = |issuer, audience| with(issuer, audience).mint(&alice, &[], Duration::from_mins(1)).unwrap();
+        let strict = with(Some("https://id.example"), Some("largesse"));
+        assert!(strict.member(&mint(Some("https://id.example"), Some("largesse"))).is_ok());
+        for (issuer, audience) in [
+            (None, None),
+            (Some("https://id.example"), None),
+            (None, Some("largesse")),
+            (Some("https://evil.example"), Some("largesse")),
+            (Some("https://id.example"), Some("another")),
+        ] {
+            assert!(strict.member(&mint(issuer, audience)).is_err(), "{issuer:?} {audience:?}");
+        }
+        assert!(
+            with(None, None).member(&mint(Some("https://id.example"), Some("another"))).is_ok(),
+            "nothing demanded"
+        );
+    }
+
+    #[test]
+    fn the_leeway_is_a_setting() {
+        let alice = Member::parse("alice").unwrap();
+        let expired = tokens("0", |_| {}).mint(&alice, &[], Duration::ZERO).unwrap();
+        assert!(tokens("0", |settings| settings.leeway_seconds = 60).member(&expired).is_ok());
     }
 }
