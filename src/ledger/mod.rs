@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
-use sea_orm::{ActiveValue::Set, DatabaseConnection, DbBackend, EntityTrait};
+use sea_orm::{ActiveValue::Set, DatabaseConnection, DbBackend, EntityTrait, sea_query::OnConflict};
 use uuid::Uuid;
 
 use crate::entity;
@@ -60,7 +60,9 @@ impl Ledger {
             name: Set(member.name().to_owned()),
             created_at: Set(Utc::now().trunc_subsecs(3)),
         };
-        let inserted = entity::member::Entity::insert(row).on_conflict_do_nothing();
+        // Whatever constraint says that the member is there: the library's own form names the primary key alone.
+        let anywhere = OnConflict::new().do_nothing().to_owned();
+        let inserted = entity::member::Entity::insert(row).on_conflict(anywhere).try_insert();
         inserted.exec_without_returning(&self.write).await.map_err(tx::failure)?;
         let mut known = self.known_members();
         if known.len() >= Self::MOST_KNOWN_MEMBERS {

@@ -10,9 +10,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use rand::Rng;
 use sea_orm::{
-    ActiveValue::Set, ColumnTrait, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, EntityTrait, QueryFilter,
-    QueryOrder, QuerySelect, RuntimeErr, SqliteTransactionMode, SqlxError, Statement, TransactionOptions,
-    TransactionTrait, sea_query::LockType,
+    ActiveValue::Set,
+    ColumnTrait, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, EntityTrait, QueryFilter, QueryOrder,
+    QuerySelect, RuntimeErr, SqliteTransactionMode, SqlxError, Statement, TransactionOptions, TransactionTrait,
+    sea_query::{LockType, OnConflict},
 };
 use uuid::Uuid;
 
@@ -186,7 +187,9 @@ impl Tx {
                 version: Set(0),
                 opened_at: Set(self.clock.process_now()),
             };
-            let insert = wallet::Entity::insert(row).on_conflict_do_nothing();
+            // Whatever constraint says that the wallet is there: two writers at once may meet at either.
+            let anywhere = OnConflict::new().do_nothing().to_owned();
+            let insert = wallet::Entity::insert(row).on_conflict(anywhere).try_insert();
             insert.exec_without_returning(self.connection()?).await?;
         }
         Ok(())
