@@ -38,6 +38,8 @@ pub struct Settings {
     pub cors: CorsSettings,
     /// What a document may ask for.
     pub limits: LimitSettings,
+    /// WebSockets.
+    pub sockets: SocketSettings,
     /// Layer 1.
     pub cooldown: CooldownSettings,
     /// The units of value, the default one first.
@@ -117,6 +119,28 @@ pub struct LimitSettings {
     pub cost: u64,
     /// Whether a document may ask for the schema.
     pub introspection: bool,
+}
+
+/// WebSockets.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketSettings {
+    /// How many a process serves at once.
+    pub most_at_once: u32,
+    /// How many of them may be one member's.
+    pub most_per_member: u32,
+    /// How many operations may run on one.
+    pub operations: u32,
+    /// The largest message a client may send.
+    pub message_bytes: usize,
+    /// How long a new one may take to say whose it is.
+    pub init_timeout_ms: u64,
+    /// How often a silent client is asked whether it is still there; after twice as long without a word it is gone.
+    pub ping_ms: u64,
+    /// How long a client may take to accept a message.
+    pub send_timeout_ms: u64,
+    /// How often the watched wallets are looked at, should an announcement have been lost.
+    pub look_again_ms: u64,
 }
 
 /// The pool and its time limits.
@@ -289,6 +313,16 @@ impl Default for Settings {
                 cost: 5000,
                 introspection: true,
             },
+            sockets: SocketSettings {
+                most_at_once: 10_000,
+                most_per_member: 10,
+                operations: 20,
+                message_bytes: 64 << 10,
+                init_timeout_ms: 5000,
+                ping_ms: 15_000,
+                send_timeout_ms: 10_000,
+                look_again_ms: 3000,
+            },
             cooldown: CooldownSettings {
                 enabled: true,
                 prefix: "largesse".to_owned(),
@@ -438,6 +472,12 @@ impl Settings {
         let pools = [self.database.pool_size, self.database.read_pool_size, self.request.most_at_once];
         demand(pools.iter().all(|size| *size > 0), || {
             "database.pool_size, database.read_pool_size and request.most_at_once must be greater than zero".to_owned()
+        })?;
+        let sockets = &self.sockets;
+        let times = [sockets.init_timeout_ms, sockets.ping_ms, sockets.send_timeout_ms, sockets.look_again_ms];
+        let numbers = [sockets.most_at_once, sockets.most_per_member, sockets.operations];
+        demand(!times.contains(&0) && !numbers.contains(&0) && sockets.message_bytes > 0, || {
+            "the settings of sockets must be greater than zero".to_owned()
         })?;
         demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
             format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")

@@ -48,6 +48,8 @@
 //!    PostgreSQL.
 //! 8. COMMIT. Key, effects and answer are there together or not at all. A connection that is lost at this moment means that
 //!    nobody knows: `OUTCOME_UNKNOWN`, the lock stays, and the same key will tell.
+//!    Then, and not before, the ledger tells [`live`] which wallets moved, and whoever watches one over a WebSocket
+//!    (`api/over_websocket.rs`, `api/subscription.rs`) sees its new state, in whichever process.
 //! 9. The task ends its admission as the work ended, and the resolvers read from the receipt what the client selected.
 //!
 //! Two ways to end without value moving are kept apart by type. A **refusal** ([`Stop::Refused`](ledger::tx::Stop)) is an
@@ -62,5 +64,7 @@ pub mod cooldown;
 pub mod entity;
 pub mod error;
 pub mod ledger;
+pub mod live;
 pub mod member;
 pub mod operations;
+mod redis;

@@ -1,5 +1,5 @@
-//! Promise: imports run downward: main › api, workers › operations › ledger, cooldown › entity › config, error, amount,
-//! member, calendar; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the books.
+//! Promise: imports run downward: main › api, workers › operations › ledger, cooldown › entity, live › config, error,
+//! amount, member, calendar, redis; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the books.
 //!
 //! Guards the layout itself. It reads the source as text, so that a path in the middle of a function counts as well.
 
@@ -11,8 +11,8 @@ const HEIGHTS: &[(u8, &[&str])] = &[
     (5, &["api", "workers"]),
     (4, &["operations"]),
     (3, &["ledger", "cooldown"]),
-    (2, &["entity"]),
-    (BOTTOM, &["config", "error", "amount", "member", "calendar"]),
+    (2, &["entity", "live"]),
+    (BOTTOM, &["config", "error", "amount", "member", "calendar", "redis"]),
 ];
 const BOTTOM: u8 = 1;
 

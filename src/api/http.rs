@@ -13,11 +13,13 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::routing::{any, get};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::graphiql::GraphiQl;
+use super::over_websocket::Sockets;
 use super::overload::Works;
 use super::token::Tokens;
 use super::{Schema, over_http, schema, sdl};
@@ -54,6 +56,10 @@ pub(super) struct Front {
     pub(super) works: Works,
     /// Places for requests, whatever they ask.
     pub(super) requests: Semaphore,
+    /// The open WebSockets.
+    pub(super) sockets: Sockets,
+    /// Told when no answer is begun any more.
+    pub(super) stopping: Shutdown,
     draining: AtomicBool,
 }
 
@@ -69,8 +75,9 @@ impl Server {
         let schema = schema(&app, &cooldown)?;
         let works = Works::new(&app.settings);
         let requests = Semaphore::new(app.settings.request.most_at_once as usize);
+        let (sockets, stopping) = (Sockets::new(&app.settings.sockets), Shutdown::new());
         let draining = AtomicBool::new(false);
-        let front = Front { schema, app, cooldown, tokens, works, requests, draining };
+        let front = Front { schema, app, cooldown, tokens, works, requests, sockets, stopping, draining };
         Ok(Self { listener, front: Arc::new(front), page: GraphiQl::new(demo_members) })
     }
 
@@ -94,7 +101,8 @@ impl Server {
             .with_state(front.clone())
             .merge(page.router())
             .layer(CatchPanicLayer::custom(|_| over_http::after_panic()));
-        let stop = Shutdown::new();
+        let stop = front.stopping.clone();
+        let looking = tokio::spawn(look_at_watched(front.app.clone(), stop.clone()));
         let serving = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
         let serving = tokio::spawn(async move { serving.await });
         shutdown.cancelled().await;
@@ -105,7 +113,10 @@ impl Server {
         if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
             tracing::warn!("a connection did not end by itself");
         }
+        front.sockets.ended().await;
         front.works.finish().await;
+        // It ends when it is told to stop, and has nothing to say.
+        let _ = looking.await;
         front.app.ledger.close().await;
         Ok(())
     }
@@ -139,6 +150,21 @@ fn cross_origin(origins: &[String], demo: bool) -> CorsLayer {
 fn is_localhost(origin: &str) -> bool {
     let host = origin.strip_prefix("http://").map(|rest| rest.rsplit_once(':').map_or(rest, |(host, _)| host));
     host.is_some_and(|host| ["localhost", "127.0.0.1", "[::1]"].contains(&host))
+}
+
+/// Announcements of movements may be lost: so wallets that somebody watches are looked at every few seconds.
+async fn look_at_watched(app: App, stop: Shutdown) {
+    let mut clock = tokio::time::interval(Duration::from_millis(app.settings.sockets.look_again_ms));
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = clock.tick() => {}
+        }
+        if let Err(failure) = app.ledger.look_at_watched().await {
+            tracing::warn!(?failure, "the watched wallets could not be looked at");
+        }
+    }
 }
 
 /// What the `@specifiedBy` URLs of the schema point to.

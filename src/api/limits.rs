@@ -49,6 +49,10 @@ pub(super) fn check_document(
         if operation.node.ty == OperationType::Mutation {
             within("mutations in one request", asked.root_fields, limits.root_mutations)?;
         }
+        if operation.node.ty == OperationType::Subscription {
+            // GraphQL specification, section 5.2.4.1; the library would mix both streams.
+            within("field at the root of a subscription", asked.root_fields, 1)?;
+        }
     }
     Ok(())
 }

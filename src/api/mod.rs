@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `http` | the server: routes, health, stopping |
 //! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
+//! | `over_websocket` | GraphQL over WebSocket: graphql-transport-ws, its limits, and what ends a socket |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
 //! | `token` | who the caller is |
-//! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
+//! | `query`, `mutation`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
@@ -26,18 +27,20 @@ mod limits;
 mod media_type;
 mod mutation;
 mod over_http;
+mod over_websocket;
 mod overload;
 mod paging;
 mod query;
 mod refusal;
 mod scalars;
+mod subscription;
 pub mod token;
 mod wallet;
 mod work;
 
 use async_graphql::dataloader::DataLoader;
 use async_graphql::runtime::{TokioSpawner, TokioTimer};
-use async_graphql::{EmptySubscription, SDLExportOptions, SchemaBuilder};
+use async_graphql::{SDLExportOptions, SchemaBuilder};
 
 use crate::config::{ConfigError, Settings};
 use crate::cooldown::Cooldown;
@@ -46,12 +49,13 @@ pub use code::error_catalogue;
 pub use http::{Server, Shutdown};
 use mutation::Mutation;
 use query::Query;
+use subscription::Subscription;
 
 /// The schema with everything that it needs to run.
-type Schema = async_graphql::Schema<Query, Mutation, EmptySubscription>;
+type Schema = async_graphql::Schema<Query, Mutation, Subscription>;
 
-fn builder() -> SchemaBuilder<Query, Mutation, EmptySubscription> {
-    async_graphql::Schema::build(Query, Mutation, EmptySubscription).disable_suggestions()
+fn builder() -> SchemaBuilder<Query, Mutation, Subscription> {
+    async_graphql::Schema::build(Query, Mutation, Subscription).disable_suggestions()
 }
 
 /// The schema as text: what `schema.graphql` holds. It shows default windows, whatever a server's settings are.

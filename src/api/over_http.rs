@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_graphql::parser::types::OperationType;
 use async_graphql::{Response as Answer, ServerError, Value, Variables};
 use axum::body::{Body, Bytes};
+use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -26,7 +27,7 @@ use super::code::Code;
 use super::http::Front;
 use super::media_type::{MediaType, is_json};
 use super::work::Request;
-use super::{document, token};
+use super::{document, over_websocket, token};
 use crate::error::{Deadline, Failure};
 
 /// The header that names a request, in and out.
@@ -39,7 +40,14 @@ const LONGEST_REQUEST_ID: usize = 128;
 const GRACE: Duration = Duration::from_millis(500);
 
 /// `/graphql`, whatever the method.
-pub(super) async fn graphql(State(front): State<Arc<Front>>, request: HttpRequest) -> Response {
+pub(super) async fn graphql(
+    State(front): State<Arc<Front>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: HttpRequest,
+) -> Response {
+    if let Ok(upgrade) = upgrade {
+        return over_websocket::upgrade(front, upgrade);
+    }
     let id = request_id(request.headers());
     let exchange = Exchange {
         front: &front,
@@ -68,7 +76,7 @@ struct Exchange<'a> {
 /// A request's parameters: what GraphQL over HTTP names, and nothing coerced.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Parameters {
+pub(super) struct Parameters {
     query: String,
     operation_name: Option<String>,
     variables: Option<Map<String, serde_json::Value>>,
@@ -97,21 +105,7 @@ impl Exchange<'_> {
             self.refuse_unless_query(&mut graphql)?;
         }
         let request = Request::new(self.id.to_owned(), caller, self.deadline, self.front.works.clone());
-        Ok(self.execute(graphql, request).await)
-    }
-
-    async fn execute(&self, graphql: async_graphql::Request, request: Request) -> Response {
-        let work_began = request.work_began.clone();
-        let executing = self.front.schema.execute(graphql.data(request));
-        if let Ok(mut answer) = tokio::time::timeout_at((self.deadline.instant() + GRACE).into(), executing).await {
-            boundary::present(&mut answer, self.id);
-            return self.write(&answer);
-        }
-        // Reads hang. Whatever work began goes on in its task, so nobody may say that nothing was done.
-        let late = "the deadline passed before the answer was complete";
-        let began = work_began.load(Ordering::Relaxed);
-        let failure = if began { Failure::unknown(late) } else { Failure::unavailable(late) };
-        self.write(&Answer::from_errors(vec![failure_error(&failure, Vec::new(), self.id)]))
+        Ok(self.write(&execute(self.front, graphql, request).await))
     }
 
     /// Reads a request's JSON: an object, never an array, whose operations would run side by side without a limit.
@@ -220,11 +214,26 @@ impl Exchange<'_> {
     }
 }
 
+/// Executes a query or a mutation, within its deadline.
+pub(super) async fn execute(front: &Front, graphql: async_graphql::Request, request: Request) -> Answer {
+    let (id, deadline, work_began) = (request.id.clone(), request.deadline, request.work_began.clone());
+    let executing = front.schema.execute(graphql.data(request));
+    if let Ok(mut answer) = tokio::time::timeout_at((deadline.instant() + GRACE).into(), executing).await {
+        boundary::present(&mut answer, &id);
+        return answer;
+    }
+    // Reads hang. Whatever work began goes on in its task, so nobody may say that nothing was done.
+    let late = "the deadline passed before the answer was complete";
+    let began = work_began.load(Ordering::Relaxed);
+    let failure = if began { Failure::unknown(late) } else { Failure::unavailable(late) };
+    Answer::from_errors(vec![failure_error(&failure, Vec::new(), &id)])
+}
+
 /// What a request must look like.
 const SHAPE: &str = "Send an object with a \"query\" of text, and perhaps \"operationName\" of text, \"variables\" and \
                      \"extensions\" of objects.";
 
-fn into_request(parameters: Parameters) -> async_graphql::Request {
+pub(super) fn into_request(parameters: Parameters) -> async_graphql::Request {
     let mut request = async_graphql::Request::new(parameters.query);
     request.operation_name = parameters.operation_name;
     request.variables = Variables::from_json(parameters.variables.unwrap_or_default().into());

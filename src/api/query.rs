@@ -139,7 +139,7 @@ async fn wallets(app: &App, member: &Member) -> Result<Vec<Wallet>, Failure> {
     Ok(references.into_iter().map(with_row).collect())
 }
 
-fn wallet_refs(app: &App, member: &Member) -> Vec<WalletRef> {
+pub(super) fn wallet_refs(app: &App, member: &Member) -> Vec<WalletRef> {
     app.settings.currencies.iter().map(|currency| WalletRef::new(member, &currency.code)).collect()
 }
 

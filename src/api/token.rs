@@ -106,6 +106,18 @@ impl Tokens {
         self.member(token.trim()).map(Caller::Member)
     }
 
+    /// Reads the caller off what a client sent in `Authorization`, and for how long the token is good.
+    pub(super) fn signed_in(&self, authorization: &str) -> Result<(Caller, Duration), BadToken> {
+        let value = authorization.parse().map_err(|_| BadToken("the authorization is no header".to_owned()))?;
+        let caller = self.caller(&HeaderMap::from_iter([(AUTHORIZATION, value)]))?;
+        let token = authorization.split_once(' ').unwrap_or_default().1.trim();
+        let decoded = decode::<Map<String, Value>>(token, &self.decoding, &self.validation);
+        let claims = decoded.map_err(|error| BadToken(error.to_string()))?.claims;
+        let exp = claims.get("exp").and_then(Value::as_i64).unwrap_or(i64::MAX);
+        let left = exp.saturating_sub(Utc::now().timestamp());
+        Ok((caller, Duration::from_secs(left.unsigned_abs())))
+    }
+
     fn member(&self, token: &str) -> Result<Member, BadToken> {
         let decoded = decode::<Map<String, Value>>(token, &self.decoding, &self.validation);
         let claims = decoded.map_err(|error| BadToken(error.to_string()))?.claims;

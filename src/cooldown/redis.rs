@@ -4,22 +4,18 @@
 //! connection for a command. A keeper in the background opens it, watches it when a command went wrong, and opens another.
 //! While there is none, attempts learn so at once.
 
-use std::fmt::Display;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, RedisError,
-    TlsCertificates, cmd,
-};
+use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, cmd};
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use tokio::sync::{Notify, watch};
 
 use super::{Lock, Verdict};
 use crate::config::{ConfigError, Settings};
+use crate::redis::{server, unusable};
 
 /// Deletes the lock if it is still ours. A comparison and a deletion in two commands could delete another's.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -128,29 +124,6 @@ impl Redis {
     fn connection(&self) -> Result<MultiplexedConnection, Away> {
         self.shared.connection.borrow().clone().ok_or(Away::NotConnected)
     }
-}
-
-/// Which server the URL names, and who may vouch for it. A certificate is always verified: a file of its own replaces the
-/// public authorities, and nothing switches the check off.
-fn server(url: &SecretString, ca_file: Option<&Path>) -> Result<ConnectionInfo, ConfigError> {
-    let server = url.expose_secret().into_connection_info().map_err(|error| unusable(&error))?;
-    if matches!(server.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
-        let sentence = "a certificate is always verified: name its authority in redis_ca_file instead of #insecure";
-        return Err(ConfigError::because("redis_url", &sentence));
-    }
-    let Some(file) = ca_file else { return Ok(server) };
-    let bad_file = |reason: &dyn Display| ConfigError::because(&format!("redis_ca_file {}", file.display()), reason);
-    let pem = std::fs::read(file).map_err(|error| bad_file(&error))?;
-    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
-        return Err(bad_file(&"there is no certificate in PEM format"));
-    }
-    let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
-    let client = Client::build_with_tls(server, certificates).map_err(|error| bad_file(&error))?;
-    Ok(client.get_connection_info().clone())
-}
-
-fn unusable(error: &RedisError) -> ConfigError {
-    ConfigError::because("redis_url", error)
 }
 
 /// An attempt that waits for Redis. A frozen Redis applies late what it was sent: if no answer came, or nobody waits for it

@@ -18,7 +18,8 @@ use sea_orm_migration::MigratorTrait;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{Clock, Ledger};
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings};
+use crate::live::Live;
 
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum ConnectError {
     /// The database did not answer as it should.
     #[error("the database: {0}")]
     Database(#[from] DbErr),
+    /// The way to tell other processes of movements cannot be opened.
+    #[error(transparent)]
+    Live(#[from] ConfigError),
     /// The lock file beside a SQLite database cannot be opened or locked.
     #[error("the lock file {path}: {error}", path = .path.display())]
     LockFile {
@@ -86,6 +90,7 @@ impl Ledger {
                 .then(|| limits(settings).map(|(name, value)| format!("SET LOCAL {name} = '{value}'")).join("; ")),
             refusal_retention: TimeDelta::days(i64::from(settings.keys.refusal_retention_days)),
             clock: Arc::new(Clock::default()),
+            live: Live::open(settings)?,
             known_members: Mutex::new(HashSet::new()),
         })
     }

@@ -27,6 +27,7 @@ use uuid::Uuid;
 
 use crate::entity;
 use crate::error::Failure;
+use crate::live::Live;
 use crate::member::Member;
 
 /// The books: every wallet, entry, claim and key, behind the only code that writes them.
@@ -40,6 +41,8 @@ pub struct Ledger {
     /// How long the answer "refused" is kept under its key.
     refusal_retention: TimeDelta,
     clock: Arc<Clock>,
+    /// Told after COMMIT which wallets moved.
+    live: Live,
     known_members: Mutex<HashSet<Uuid>>,
 }
 
@@ -88,6 +91,11 @@ impl Ledger {
     /// The clock of this ledger.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Who waits for wallets to move.
+    pub fn live(&self) -> &Live {
+        &self.live
     }
 
     fn backend(&self) -> DbBackend {

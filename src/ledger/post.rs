@@ -219,6 +219,7 @@ impl Tx {
         let touched: Vec<_> =
             wallets.rows.into_iter().filter(|row| touches(&debit, row) || touches(&credit, row)).collect();
         self.write(&touched, &transaction, [&debit, &credit]).await?;
+        self.moved.extend(touched.iter().map(|row| (row.id, row.version)));
         let entries = [(&debit, &credit), (&credit, &debit)];
         Ok(Receipt {
             entries: entries.into_iter().filter_map(|(leg, other)| receipt_line(&transaction, leg, other)).collect(),

@@ -76,11 +76,27 @@ pub struct Slice<Row> {
 /// The place of a claim in a member's claims. A member's claims are made one after the other, under the wallet's lock.
 pub type ClaimCursor = (DateTime<Utc>, Uuid);
 
+/// How many wallets one statement looks at: a list of a thousand ids is planned and read in a few milliseconds.
+const MOST_IN_A_LOOK: usize = 1000;
+
 impl Ledger {
     /// The rows of wallets that have one.
     pub async fn wallets(&self, wallets: &[WalletRef]) -> Result<Vec<wallet::Model>, Failure> {
         let ids = wallets.iter().map(WalletRef::id);
         wallet::Entity::find().filter(wallet::Column::Id.is_in(ids)).all(&self.read).await.map_err(failure)
+    }
+
+    /// Reads how far the watched wallets have come, and wakes who has not seen it: an announcement may have been lost.
+    pub async fn look_at_watched(&self) -> Result<(), Failure> {
+        for wallets in self.live.watched().chunks(MOST_IN_A_LOOK) {
+            let versions = wallet::Entity::find()
+                .select_only()
+                .columns([wallet::Column::Id, wallet::Column::Version])
+                .filter(wallet::Column::Id.is_in(wallets.iter().copied()));
+            let versions: Vec<(Uuid, i64)> = versions.into_tuple().all(&self.read).await.map_err(failure)?;
+            self.live.wake(&versions);
+        }
+        Ok(())
     }
 
     /// A page of a wallet's entries.

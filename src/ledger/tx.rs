@@ -21,6 +21,7 @@ use super::post::{LockedWallets, WalletRef};
 use super::{Clock, Ledger};
 use crate::entity::wallet;
 use crate::error::{Deadline, Failure};
+use crate::live::Version;
 
 /// One transaction of the database and of the books, from BEGIN to COMMIT.
 pub struct Tx {
@@ -32,6 +33,8 @@ pub struct Tx {
     deadline: Deadline,
     /// Wallets that had no row when this work was tried before, in the order in which they are opened.
     to_open: Vec<WalletRef>,
+    /// The wallets that this transaction moves, and the versions that they come to.
+    pub(super) moved: Vec<(Uuid, Version)>,
 }
 
 /// What is done inside a transaction. It may run more than once, each time in a transaction of its own, of which one is
@@ -106,10 +109,16 @@ impl Ledger {
         loop {
             let mut tx = self.begin(deadline, to_open.clone()).await?;
             let interrupted = match work.run(&mut tx).await {
-                Ok(done) => match tx.commit().await? {
-                    Committed::Yes => return Ok(Ok(done)),
-                    Committed::No(error) => Interrupted::from(error),
-                },
+                Ok(done) => {
+                    let moved = std::mem::take(&mut tx.moved);
+                    match tx.commit().await? {
+                        Committed::Yes => {
+                            self.live.announce(&moved);
+                            return Ok(Ok(done));
+                        }
+                        Committed::No(error) => Interrupted::from(error),
+                    }
+                }
                 Err(stop) => {
                     tx.roll_back().await;
                     match stop {
@@ -145,7 +154,14 @@ impl Ledger {
         if let Some(limits) = &self.limits_with_begin {
             inner.execute_unprepared(limits).await.map_err(failure)?;
         }
-        Ok(Tx { inner, clock: self.clock.clone(), transaction_id: Uuid::now_v7(), deadline, to_open })
+        Ok(Tx {
+            inner,
+            clock: self.clock.clone(),
+            transaction_id: Uuid::now_v7(),
+            deadline,
+            to_open,
+            moved: Vec::new(),
+        })
     }
 }
 

@@ -72,6 +72,17 @@ async function execute(page, operation) {
   return answer;
 }
 
+async function payBob(origin, token) {
+  const input = { to: 'bob', amount: '1', currency: 'PTS', idempotencyKey: 'live' };
+  const query = 'mutation ($input: TransferInput!) { transfer(input: $input) { userErrors { code } } }';
+  const answer = await fetch(`${origin}/graphql`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
+    body: JSON.stringify({ query, variables: { input } }),
+  });
+  assert.deepEqual(await answer.json(), { data: { transfer: { userErrors: [] } } });
+}
+
 test('GraphiQL claims the daily bonus once, offline and under its policy', { timeout: 120_000 }, async () => {
   const executablePath = findChromium();
   // Run last first, so that the folder goes when nothing writes into it any more.
@@ -95,6 +106,22 @@ test('GraphiQL claims the daily bonus once, offline and under its policy', { tim
 
     const second = JSON.stringify(await execute(page, 'ClaimDailyBonus'));
     assert.match(second, /"(ALREADY_CLAIMED|COOLDOWN_ACTIVE)"/);
+
+    // The live wallet: its state at once, and then what another tab's claim made of it.
+    const shown = () => page.locator('.result-window .CodeMirror').evaluate((node) => node.CodeMirror.getValue());
+    await openTab(page, 'WalletChanged');
+    await page.getByRole('button', { name: /execute query/i }).click();
+    await page.waitForFunction(
+      () => /"entry": null/.test(document.querySelector('.result-window .CodeMirror').CodeMirror.getValue()),
+    );
+    assert.match(await shown(), /"amount": "110"/);
+    const { members } = await (await fetch(`${origin}/graphiql/config.json`)).json();
+    await payBob(origin, members[0].token);
+    await page.waitForFunction(
+      () => /"kind": "TRANSFER"/.test(document.querySelector('.result-window .CodeMirror').CodeMirror.getValue()),
+    );
+    assert.match(await shown(), /"amount": "109"/);
+    await page.getByRole('button', { name: /stop query/i }).click();
 
     await page.screenshot({ path: join(process.env.SCREENSHOTS ?? folder, 'graphiql.png') });
     assert.deepEqual(complaints, []);

@@ -2,24 +2,12 @@
 // leave out (forgery, methods, media types, floods, leaks, CORS). Needs LARGESSE_BIN, as the browser tests do.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { startDemo } from '../browser/demo.mjs';
-
-/** Runs one of the checkers beside this file, and gives back its exit code and what it printed. */
-async function check(script, ...args) {
-  const path = fileURLToPath(new URL(script, import.meta.url));
-  const child = spawn(process.execPath, [path, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
-  let printed = '';
-  child.stdout.on('data', (chunk) => (printed += chunk));
-  const [code] = await once(child, 'close');
-  return { code, printed };
-}
+import { check } from './check.mjs';
 
 test('every audit of GraphQL over HTTP passes', { timeout: 120_000 }, async () => {
   const cleanups = [];

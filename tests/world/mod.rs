@@ -5,6 +5,7 @@ pub(crate) mod by_hand;
 pub(crate) mod log;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
+pub(crate) mod socket;
 pub(crate) mod statements;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -356,7 +357,7 @@ pub(crate) fn token(member: &str) -> String {
 }
 
 /// Waits for a condition, looking often; fails after ten seconds.
-pub(crate) async fn wait_until(what: &str, condition: impl AsyncFn() -> bool) {
+pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = std::time::Instant::now();
     while !condition().await {
         assert!(started.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
