@@ -61,8 +61,14 @@ pub struct TokenSettings {
     /// The HS256 secret, 32 bytes or more.
     #[serde(serialize_with = "hide")]
     pub secret: Option<SecretString>,
+    /// Instead of a secret, the file or the URL where the identity provider publishes its public keys.
+    pub jwks: Option<String>,
+    /// How often the keys are fetched again.
+    pub jwks_refresh_seconds: u64,
     /// The claim that holds the member's name.
     pub member_claim: String,
+    /// The claim that holds the roles, or the path to it.
+    pub roles_claim: String,
     /// Who must have issued a token (`iss`); anybody with the secret if left out.
     pub issuer: Option<String>,
     /// Whom a token must be meant for (`aud`); anybody if left out.
@@ -258,7 +264,10 @@ impl Default for Settings {
             redis_ca_file: None,
             token: TokenSettings {
                 secret: None,
+                jwks: None,
+                jwks_refresh_seconds: 300,
                 member_claim: "sub".to_owned(),
+                roles_claim: "roles".to_owned(),
                 issuer: None,
                 audience: None,
                 leeway_seconds: 5,
@@ -342,6 +351,12 @@ const PREFIX: &str = "LARGESSE_";
 /// The shortest secret: RFC 7518, section 3.2, wants a key as long as the hash for HS256.
 const SHORTEST_SECRET_BYTES: usize = 32;
 
+/// A key that was withdrawn must be gone within a day.
+const LONGEST_JWKS_REFRESH_SECONDS: u64 = 24 * 60 * 60;
+
+/// Clocks that differ by more are broken, and a token would live on long after its end.
+const LONGEST_LEEWAY_SECONDS: u64 = 600;
+
 /// What the window leaves for taking and ending a lock and for the network between the parts.
 const WINDOW_MARGIN_MS: u64 = 500;
 
@@ -389,13 +404,26 @@ impl Settings {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_times()?;
         self.check_values()?;
+        self.check_token()?;
+        let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
+        demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
+        self.time_zone().map(drop)
+    }
+
+    fn check_token(&self) -> Result<(), ConfigError> {
         let secret = self.token.secret.as_ref().map(|secret| secret.expose_secret().len());
         demand(secret.is_none_or(|length| length >= SHORTEST_SECRET_BYTES), || {
             format!("token.secret must have at least {SHORTEST_SECRET_BYTES} bytes")
         })?;
-        let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
-        demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
-        self.time_zone().map(drop)
+        demand(self.token.secret.is_none() || self.token.jwks.is_none(), || {
+            "token.secret and token.jwks exclude each other: set one".to_owned()
+        })?;
+        demand((1..=LONGEST_JWKS_REFRESH_SECONDS).contains(&self.token.jwks_refresh_seconds), || {
+            format!("token.jwks_refresh_seconds must be from 1 to {LONGEST_JWKS_REFRESH_SECONDS}")
+        })?;
+        demand(self.token.leeway_seconds <= LONGEST_LEEWAY_SECONDS, || {
+            format!("token.leeway_seconds must be at most {LONGEST_LEEWAY_SECONDS}")
+        })
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
@@ -503,12 +531,14 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 10] = [
+    const TEXTS: [&str; 12] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
         "token.secret",
+        "token.jwks",
         "token.member_claim",
+        "token.roles_claim",
         "token.issuer",
         "token.audience",
         "cooldown.prefix",
@@ -587,6 +617,9 @@ mod tests {
             ("[daily_bonus]\ntime_zone = \"Mars/Olympus\"\n", "no zone \"Mars/Olympus\""),
             ("[daily_bonus]\nday_begins_at_hour = 24\n", "0 to 23"),
             ("[token]\nsecret = \"short\"\n", "at least 32 bytes"),
+            ("[token]\nsecret = \"01234567890123456789012345678901\"\njwks = \"keys.json\"\n", "exclude each other"),
+            ("[token]\njwks_refresh_seconds = 0\n", "from 1 to"),
+            ("[token]\nleeway_seconds = 601\n", "at most 600"),
             ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),
             ("[signup_bonus]\namount = 0\n", "greater than zero"),
             ("currencies = []\n", "at least one currency"),

@@ -7,6 +7,7 @@ mod a_bonus_is_paid_once;
 mod a_client_may_hang_up;
 mod a_document_may_not_ask_for_too_much;
 mod a_key_is_answered_once;
+mod an_identity_providers_keys_are_followed;
 mod bad_input_costs_nothing;
 mod each_outcome_decides_its_lock;
 mod failures_tell_nothing;

@@ -97,6 +97,10 @@ impl Server {
         let stop = Shutdown::new();
         let serving = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
         let serving = tokio::spawn(async move { serving.await });
+        let keeping = tokio::spawn({
+            let front = front.clone();
+            async move { front.tokens.keep_fresh().await }
+        });
         shutdown.cancelled().await;
         front.draining.store(true, Ordering::Relaxed);
         tracing::info!("stopping: no longer ready, finishing what is under way");
@@ -105,6 +109,7 @@ impl Server {
         if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
             tracing::warn!("a connection did not end by itself");
         }
+        keeping.abort();
         front.works.finish().await;
         front.app.ledger.close().await;
         Ok(())
@@ -144,11 +149,14 @@ fn is_localhost(origin: &str) -> bool {
 /// What the `@specifiedBy` URLs of the schema point to.
 const SCALARS: &str = include_str!("../../docs/scalars.md");
 
-/// Whether this process should get requests. Without the database it cannot work; without Redis it can, unless some action
+/// Whether this process should get requests. Without the database or the keys of tokens it cannot work; without Redis it can, unless some action
 /// is set to refuse then.
 async fn readyz(State(front): State<Arc<Front>>) -> (StatusCode, &'static str) {
     if front.draining.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping");
+    }
+    if !front.tokens.can_be_read() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the keys of tokens are not there yet");
     }
     let redis = tokio::time::timeout(HEALTH_LIMIT, front.cooldown.answers());
     let (database, redis) = tokio::join!(front.app.ledger.ping(HEALTH_LIMIT), redis);

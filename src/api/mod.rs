@@ -9,12 +9,14 @@
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
-//! | `token` | who the caller is |
+//! | `token`, `caller` | who the caller is: tokens, and what they say of their bearer |
+//! | `key_set`, `jwks` | the public keys of an identity provider: fetched and kept fresh, read strictly |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
 mod boundary;
+mod caller;
 mod code;
 mod document;
 mod documents;
@@ -22,6 +24,8 @@ mod graphiql;
 mod guard;
 mod http;
 mod ids;
+mod jwks;
+mod key_set;
 mod limits;
 mod media_type;
 mod mutation;

@@ -23,10 +23,11 @@ use uuid::Uuid;
 
 use super::boundary::{self, failure_error};
 use super::code::Code;
+use super::document;
 use super::http::Front;
 use super::media_type::{MediaType, is_json};
+use super::token::{BadToken, NoCaller};
 use super::work::Request;
-use super::{document, token};
 use crate::error::{Deadline, Failure};
 
 /// The header that names a request, in and out.
@@ -91,7 +92,7 @@ impl Exchange<'_> {
             Method::GET | Method::HEAD => self.read_query(&parts.uri)?,
             _ => return Err(self.not_allowed("GET, POST", "Send a POST, or a query by GET.")),
         };
-        let caller = self.front.tokens.caller(&parts.headers).map_err(|reason| self.unauthenticated(&reason))?;
+        let caller = self.front.tokens.caller(&parts.headers).await.map_err(|reason| self.no_caller(&reason))?;
         let mut graphql = into_request(parameters);
         if parts.method != Method::POST {
             self.refuse_unless_query(&mut graphql)?;
@@ -209,7 +210,16 @@ impl Exchange<'_> {
         response
     }
 
-    fn unauthenticated(&self, reason: &token::BadToken) -> Response {
+    fn no_caller(&self, reason: &NoCaller) -> Response {
+        match reason {
+            NoCaller::BadToken(reason) => self.unauthenticated(reason),
+            NoCaller::Unavailable(failure) => {
+                self.write(&Answer::from_errors(vec![failure_error(failure, Vec::new(), self.id)]))
+            }
+        }
+    }
+
+    fn unauthenticated(&self, reason: &BadToken) -> Response {
         tracing::info!(%reason, request_id = self.id, "refused: the token is not good");
         let message = "The bearer token is malformed, expired or not ours.";
         let mut response = self.coded_refusal(StatusCode::UNAUTHORIZED, Code::Unauthenticated, message);
