@@ -38,6 +38,8 @@ pub struct Settings {
     pub cors: CorsSettings,
     /// What a document may ask for.
     pub limits: LimitSettings,
+    /// Which documents run.
+    pub documents: DocumentSettings,
     /// Layer 1.
     pub cooldown: CooldownSettings,
     /// The units of value, the default one first.
@@ -123,6 +125,18 @@ pub struct LimitSettings {
     pub cost: u64,
     /// Whether a document may ask for the schema.
     pub introspection: bool,
+}
+
+/// Which documents run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DocumentSettings {
+    /// The file that lists the only documents that run; any document runs without it.
+    pub trusted: Option<PathBuf>,
+    /// How many documents are kept under their hashes.
+    pub persisted_most: usize,
+    /// How many bytes they may have together.
+    pub persisted_bytes: usize,
 }
 
 /// The pool and its time limits.
@@ -298,6 +312,7 @@ impl Default for Settings {
                 cost: 5000,
                 introspection: true,
             },
+            documents: DocumentSettings { trusted: None, persisted_most: 1000, persisted_bytes: 4 << 20 },
             cooldown: CooldownSettings {
                 enabled: true,
                 prefix: "largesse".to_owned(),
@@ -359,6 +374,9 @@ const LONGEST_LEEWAY_SECONDS: u64 = 600;
 
 /// What the window leaves for taking and ending a lock and for the network between the parts.
 const WINDOW_MARGIN_MS: u64 = 500;
+
+/// Past this, it costs too much to find the one to forget.
+const MOST_PERSISTED: usize = 10_000;
 
 /// Keys that moved value are kept for ever; a refusal must outlive a phone's retries over a day.
 const SHORTEST_RETENTION_DAYS: u32 = 1;
@@ -467,6 +485,9 @@ impl Settings {
         demand(pools.iter().all(|size| *size > 0), || {
             "database.pool_size, database.read_pool_size and request.most_at_once must be greater than zero".to_owned()
         })?;
+        demand((1..=MOST_PERSISTED).contains(&self.documents.persisted_most), || {
+            format!("documents.persisted_most must be from 1 to {MOST_PERSISTED}")
+        })?;
         demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
             format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")
         })
@@ -531,10 +552,11 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 12] = [
+    const TEXTS: [&str; 13] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
+        "documents.trusted",
         "token.secret",
         "token.jwks",
         "token.member_claim",
@@ -618,6 +640,7 @@ mod tests {
             ("[daily_bonus]\nday_begins_at_hour = 24\n", "0 to 23"),
             ("[token]\nsecret = \"short\"\n", "at least 32 bytes"),
             ("[token]\nsecret = \"01234567890123456789012345678901\"\njwks = \"keys.json\"\n", "exclude each other"),
+            ("[documents]\npersisted_most = 0\n", "from 1 to"),
             ("[token]\njwks_refresh_seconds = 0\n", "from 1 to"),
             ("[token]\nleeway_seconds = 601\n", "at most 600"),
             ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),

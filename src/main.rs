@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use largesse::api::token::Tokens;
-use largesse::api::{Server, Shutdown, check_windows, sdl};
+use largesse::api::{Server, Shutdown, check_documents, check_windows, sdl};
 use largesse::config::{ConfigError, LogFormat, Settings};
 use largesse::cooldown::Cooldown;
 use largesse::ledger::connect::{ConnectError, check_url, migrate};
@@ -173,6 +173,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     let url = database_url(&settings)?;
     check_url(&url)?;
     check_windows(&settings)?;
+    check_documents(&settings)?;
     let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;
     start_log(&settings)?;

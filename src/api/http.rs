@@ -19,6 +19,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::graphiql::GraphiQl;
 use super::overload::Works;
+use super::persisted::Persisted;
 use super::token::Tokens;
 use super::{Schema, over_http, schema, sdl};
 use crate::config::{ConfigError, Settings, WithoutRedis};
@@ -47,6 +48,7 @@ pub type Shutdown = CancellationToken;
 /// What every request is served with.
 pub(super) struct Front {
     pub(super) schema: Schema,
+    pub(super) persisted: Arc<Persisted>,
     pub(super) app: App,
     pub(super) cooldown: Cooldown,
     pub(super) tokens: Tokens,
@@ -66,11 +68,12 @@ impl Server {
         tokens: Tokens,
         demo_members: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let schema = schema(&app, &cooldown)?;
+        let persisted = Arc::new(Persisted::open(&app.settings)?);
+        let schema = schema(&app, &cooldown, persisted.clone())?;
         let works = Works::new(&app.settings);
         let requests = Semaphore::new(app.settings.request.most_at_once as usize);
         let draining = AtomicBool::new(false);
-        let front = Front { schema, app, cooldown, tokens, works, requests, draining };
+        let front = Front { schema, persisted, app, cooldown, tokens, works, requests, draining };
         Ok(Self { listener, front: Arc::new(front), page: GraphiQl::new(demo_members) })
     }
 

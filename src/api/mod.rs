@@ -3,12 +3,13 @@
 //! | file | what it is for |
 //! |---|---|
 //! | `http` | the server: routes, health, stopping |
-//! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
+//! | `over_http`, `media_type`, `parameters` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
+//! | `persisted`, `manifest` | which documents run, and which text a name stands for; the list of trusted ones |
 //! | `token`, `caller` | who the caller is: tokens, and what they say of their bearer |
 //! | `key_set`, `jwks` | the public keys of an identity provider: fetched and kept fresh, read strictly |
 //! | `query`, `mutation`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
@@ -27,17 +28,22 @@ mod ids;
 mod jwks;
 mod key_set;
 mod limits;
+mod manifest;
 mod media_type;
 mod mutation;
 mod over_http;
 mod overload;
 mod paging;
+mod parameters;
+mod persisted;
 mod query;
 mod refusal;
 mod scalars;
 pub mod token;
 mod wallet;
 mod work;
+
+use std::sync::Arc;
 
 use async_graphql::dataloader::DataLoader;
 use async_graphql::runtime::{TokioSpawner, TokioTimer};
@@ -49,6 +55,7 @@ use crate::operations::App;
 pub use code::error_catalogue;
 pub use http::{Server, Shutdown};
 use mutation::Mutation;
+use persisted::Persisted;
 use query::Query;
 
 /// The schema with everything that it needs to run.
@@ -67,11 +74,11 @@ pub fn sdl() -> String {
 }
 
 /// Builds the schema that serves requests. Fails where a window does not cover the work.
-fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
+fn schema(app: &App, cooldown: &Cooldown, persisted: Arc<Persisted>) -> Result<Schema, ConfigError> {
     let windows = windows(&app.settings)?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
-        .extension(boundary::Boundary::default())
+        .extension(boundary::Boundary::new(persisted))
         .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
@@ -81,6 +88,11 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
 /// Says whether every window covers the work, and whether each setting of a cooldown has its mutation.
 pub fn check_windows(settings: &Settings) -> Result<(), ConfigError> {
     windows(settings).map(drop)
+}
+
+/// Says whether the list of trusted documents, if there is one, can be served.
+pub fn check_documents(settings: &Settings) -> Result<(), ConfigError> {
+    Persisted::open(settings).map(drop)
 }
 
 fn windows(settings: &Settings) -> Result<guard::Windows, ConfigError> {

@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_graphql::parser::types::OperationType;
-use async_graphql::{Response as Answer, ServerError, Value, Variables};
+use async_graphql::{Response as Answer, ServerError, Value};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
@@ -26,6 +26,7 @@ use super::code::Code;
 use super::document;
 use super::http::Front;
 use super::media_type::{MediaType, is_json};
+use super::parameters::Parameters;
 use super::token::{BadToken, NoCaller};
 use super::work::Request;
 use crate::error::{Deadline, Failure};
@@ -66,16 +67,6 @@ struct Exchange<'a> {
     deadline: Deadline,
 }
 
-/// A request's parameters: what GraphQL over HTTP names, and nothing coerced.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Parameters {
-    query: String,
-    operation_name: Option<String>,
-    variables: Option<Map<String, serde_json::Value>>,
-    extensions: Option<Map<String, serde_json::Value>>,
-}
-
 impl Exchange<'_> {
     async fn answer(&self, request: HttpRequest) -> Result<Response, Response> {
         let (parts, body) = request.into_parts();
@@ -93,7 +84,7 @@ impl Exchange<'_> {
             _ => return Err(self.not_allowed("GET, POST", "Send a POST, or a query by GET.")),
         };
         let caller = self.front.tokens.caller(&parts.headers).await.map_err(|reason| self.no_caller(&reason))?;
-        let mut graphql = into_request(parameters);
+        let mut graphql = parameters.into_request().ok_or_else(|| self.bad_request(SHAPE))?;
         if parts.method != Method::POST {
             self.refuse_unless_query(&mut graphql)?;
         }
@@ -158,7 +149,7 @@ impl Exchange<'_> {
 
     /// A link must not move money: what came by GET is a query, or is not executed.
     fn refuse_unless_query(&self, graphql: &mut async_graphql::Request) -> Result<(), Response> {
-        match document::operation_type(graphql, &self.front.settings().limits) {
+        match document::operation_type(graphql, &self.front.persisted, &self.front.settings().limits) {
             // What cannot be read is refused by its own name when it is executed.
             None | Some(OperationType::Query) => Ok(()),
             Some(_) => Err(self.not_allowed("POST", "Send mutations by POST.")),
@@ -231,19 +222,8 @@ impl Exchange<'_> {
 }
 
 /// What a request must look like.
-const SHAPE: &str = "Send an object with a \"query\" of text, and perhaps \"operationName\" of text, \"variables\" and \
+const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \"variables\" and \
                      \"extensions\" of objects.";
-
-fn into_request(parameters: Parameters) -> async_graphql::Request {
-    let mut request = async_graphql::Request::new(parameters.query);
-    request.operation_name = parameters.operation_name;
-    request.variables = Variables::from_json(parameters.variables.unwrap_or_default().into());
-    let extensions = parameters.extensions.unwrap_or_default().into_iter();
-    request.extensions = async_graphql::Extensions(
-        extensions.filter_map(|(name, value)| Some((name, Value::from_json(value).ok()?))).collect(),
-    );
-    request
-}
 
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).
 pub(super) fn was_executed(answer: &Answer) -> bool {
