@@ -18,6 +18,7 @@ mod imports_run_downward;
 mod lists_page_both_ways;
 mod money_is_neither_made_nor_lost;
 mod redis_may_fail;
+mod the_app_may_give_and_take_back;
 mod the_command_line_keeps_its_word;
 mod the_schema_is_what_the_file_says;
 mod trusted_documents_run_alone;
