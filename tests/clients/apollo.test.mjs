@@ -1,0 +1,63 @@
+// Apollo Client 4 as docs/clients.md sets it up, against a running server.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { documented } from './documented.mjs';
+import { flows, operations, possibleTypes } from './flows.mjs';
+import { startProxy } from './lossy-proxy.mjs';
+import { startServer } from './server.mjs';
+
+const { makeClient } = await documented('apollo.mjs');
+
+const told = ({ data, error }) => {
+  if (error && !error.errors) throw error;
+  return { data, errors: error?.errors ?? [] };
+};
+
+flows('Apollo Client', (options) => {
+  const client = makeClient({ possibleTypes, ...options });
+  return {
+    mutate: async (mutation, variables, askAgain) =>
+      told(await client.mutate({ mutation, variables, context: { askAgain } })),
+    query: async (query, variables) => told(await client.query({ query, variables, fetchPolicy: 'network-only' })),
+  };
+});
+
+/** What the page shows, each time that the cache makes it anew. */
+function watchHome(client) {
+  const shown = [];
+  const page = client.watchQuery({ query: operations.Home });
+  const subscription = page.subscribe(({ data }) => data?.viewer && shown.push(data.viewer));
+  const until = async (condition) => {
+    const deadline = Date.now() + 10_000;
+    while (!(shown.length && condition(shown.at(-1)))) {
+      assert.ok(Date.now() < deadline, `the page still shows ${JSON.stringify(shown.at(-1))}`);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    return shown.at(-1);
+  };
+  return { until, stop: () => subscription.unsubscribe() };
+}
+
+test('a claim changes the page without a reload', { timeout: 60_000 }, async () => {
+  const server = await startServer();
+  const token = await server.token('bob');
+  const proxy = await startProxy(server.url);
+  const client = makeClient({ url: proxy.url, token: () => token, possibleTypes });
+  const home = watchHome(client);
+  try {
+    const before = await home.until(() => true);
+    assert.deepEqual([before.wallet.available.amount, before.dailyBonus.claimable], ['0', true]);
+    await client.mutate({ mutation: operations.ClaimDailyBonus });
+    const claimed = await home.until(({ dailyBonus }) => !dailyBonus.claimable);
+    assert.deepEqual([claimed.wallet.available.amount, claimed.dailyBonus.streak], ['10', 1]);
+    await client.mutate({ mutation: operations.ClaimSignupBonus });
+    await home.until(({ wallet }) => wallet.available.amount === '110');
+    const asked = proxy.seen.map(({ asked: { operationName } }) => operationName);
+    assert.deepEqual(asked, ['Home', 'ClaimDailyBonus', 'ClaimSignupBonus'], 'nothing was asked again');
+  } finally {
+    home.stop();
+    await proxy.end();
+    await server.end();
+  }
+});
