@@ -2,12 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { ApolloLink, Observable } from '@apollo/client';
 import { documented } from './documented.mjs';
 import { flows, operations, possibleTypes } from './flows.mjs';
 import { startProxy } from './lossy-proxy.mjs';
 import { startServer } from './server.mjs';
 
-const { makeClient } = await documented('apollo.mjs');
+const { askAgainLink, makeClient } = await documented('apollo.mjs');
 
 const told = ({ data, error }) => {
   if (error && !error.errors) throw error;
@@ -19,7 +20,7 @@ flows('Apollo Client', (options) => {
   return {
     mutate: async (mutation, variables, askAgain) =>
       told(await client.mutate({ mutation, variables, context: { askAgain } })),
-    query: async (query, variables) => told(await client.query({ query, variables, fetchPolicy: 'network-only' })),
+    query: async (query) => told(await client.query({ query, fetchPolicy: 'network-only' })),
   };
 });
 
@@ -60,4 +61,20 @@ test('a claim changes the page without a reload', { timeout: 60_000 }, async () 
     await proxy.end();
     await server.end();
   }
+});
+
+test('what nobody waits for any more is not asked again', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let asked = 0;
+  const lost = new ApolloLink(() => new Observable((observer) => {
+    asked += 1;
+    observer.error(new TypeError('The connection was lost.'));
+  }));
+  const link = askAgainLink().concat(lost);
+  const waiting = ApolloLink.execute(link, { query: operations.Home }, { client: null }).subscribe(() => {});
+  t.mock.timers.tick(1000);
+  assert.equal(asked, 2, 'as long as somebody waits');
+  waiting.unsubscribe();
+  t.mock.timers.tick(60_000);
+  assert.equal(asked, 2);
 });

@@ -34,7 +34,7 @@ fragment Told on UserError { code message }`);
 
 /**
  * Registers the tests. `connect({ url, token, timeoutMs })` gives a client with
- * `mutate(document, variables, askAgain)` and `query(document, variables)`, both of which tell `{ data, errors }`.
+ * `mutate(document, variables, askAgain)` and `query(document)`, both of which tell `{ data, errors }`.
  */
 export function flows(library, connect) {
   describe(library, { concurrency: true, timeout: 120_000 }, () => {

@@ -15,10 +15,8 @@ const SETTINGS = {
   LARGESSE_REQUEST_DEADLINE_MS: '1500',
   LARGESSE_DATABASE_STATEMENT_TIMEOUT_MS: '700',
   LARGESSE_DATABASE_LOCK_TIMEOUT_MS: '600',
-  LARGESSE_COOLDOWN_ACTIONS: ['claimDailyBonus', 'claimSignupBonus', 'transfer']
-    .map((action) => `${action} = { window_ms = 2700 }`)
-    .join(', ')
-    .replace(/.*/, '{ $& }'),
+  LARGESSE_COOLDOWN_ACTIONS:
+    '{ claimDailyBonus = { window_ms = 2700 }, claimSignupBonus = { window_ms = 2700 }, transfer = { window_ms = 2700 } }',
   LARGESSE_DAILY_BONUS_AMOUNTS: '[10, 15]',
   LARGESSE_SIGNUP_BONUS_AMOUNT: '100',
   LARGESSE_TOKEN_SECRET: 'a secret of the tests, 32 bytes or more',
@@ -38,9 +36,12 @@ export async function startServer() {
   const end = async () => {
     server.kill('SIGTERM');
     await ended;
-    // It rejects, with what is wrong, where the books do not balance.
-    await command('audit');
-    await rm(folder, { recursive: true, force: true });
+    try {
+      // It rejects, with what is wrong, where the books do not balance.
+      await command('audit');
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
   };
   const address = await readAddress(server.stderr);
   const token = async (member) => (await command('token', member)).stdout.trim();
