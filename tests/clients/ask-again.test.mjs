@@ -66,9 +66,9 @@ test('a request that was not executed is asked again as it was', () => {
 test('a new key that meets the cooldown is not repeated, one that was at work is', () => {
   assert.equal(new Wish(TRANSFER).hear(refused(cold('transfer'))), null);
   assert.ok(new Wish(TRANSFER, { sentBefore: true }).hear(refused(cold('transfer'))) !== null);
-  for (const earlier of [null, refused(error('OUTCOME_UNKNOWN', ['transfer'])), refused(error('IDEMPOTENCY_CONCURRENT_REQUEST', ['transfer']))]) {
+  for (const code of [null, 'OUTCOME_UNKNOWN', 'IDEMPOTENCY_CONCURRENT_REQUEST']) {
     const wish = new Wish(TRANSFER);
-    assert.ok(wish.hear(earlier) !== null);
+    assert.ok(wish.hear(code && refused(error(code, ['transfer']))) !== null);
     assert.ok(wish.hear(refused(cold('transfer'))) !== null);
   }
   const wish = new Wish(TRANSFER);
@@ -108,15 +108,20 @@ test('what is asked again is a valid document of its own, and what was answered 
 });
 
 test('an error within a mutation is handed on, within a query it is asked again', () => {
-  const within = { data: { claimDailyBonus: { wallet: null } }, errors: [error('UNAVAILABLE', ['claimDailyBonus', 'wallet'])] };
+  const within = {
+    data: { claimDailyBonus: { wallet: null } },
+    errors: [error('UNAVAILABLE', ['claimDailyBonus', 'wallet'])],
+  };
   assert.equal(new Wish(CLAIM).hear(within), null);
   const query = new Wish(parse('{ viewer { wallet { id } } node(id: "1") { id } }'));
-  assert.ok(query.hear({ data: { viewer: { wallet: null }, node: null }, errors: [error('UNAVAILABLE', ['viewer', 'wallet'])] }) !== null);
+  const data = { viewer: { wallet: null }, node: null };
+  assert.ok(query.hear({ data, errors: [error('UNAVAILABLE', ['viewer', 'wallet'])] }) !== null);
   assert.doesNotMatch(print(query.document), /node/);
 });
 
 test('root fields in a fragment are asked again together, or handed on', () => {
-  const document = parse('mutation { ...F } fragment F on Mutation { claimDailyBonus { claim { id } } claimSignupBonus { claim { id } } }');
+  const document = parse(`mutation { ...F }
+    fragment F on Mutation { claimDailyBonus { claim { id } } claimSignupBonus { claim { id } } }`);
   const whole = new Wish(document);
   assert.ok(whole.hear(refused(cold('claimDailyBonus'), cold('claimSignupBonus'))) !== null);
   assert.equal(whole.document, document);
@@ -157,7 +162,8 @@ test('the newest wallet wins, wherever it stands in an answer', () => {
   const keep = newestWallets();
   const wallet = (version, amount, more) => ({ __typename: 'Wallet', id: 'w', version, available: { amount }, ...more });
   keep({ transfer: { wallet: wallet('10', '70') } });
-  const late = { viewer: { memberId: 'tom', wallets: [wallet('9', '100', { entries: [] }), { ...wallet('1', '5'), id: 'v' }] } };
+  const others = { ...wallet('1', '5'), id: 'v' };
+  const late = { viewer: { memberId: 'tom', wallets: [wallet('9', '100', { entries: [] }), others] } };
   const [mine, other] = keep(late).viewer.wallets;
   assert.deepEqual(mine, wallet('10', '70', { entries: [] }), 'ten is more than nine, and not less as texts are');
   assert.equal(other.available.amount, '5');

@@ -89,7 +89,7 @@ export function flows(library, connect) {
     });
 
     test('an answer that never comes, and one of something in between', async () => {
-      const { mutate, proxy } = await member('nora', { timeoutMs: 1500 });
+      const { mutate, proxy } = await member('nora', { timeoutMs: 2000 });
       proxy.fates.push(hold, badGateway);
       const { data, errors } = await mutate(operations.Transfer, wish('dinner'));
       assert.deepEqual(errors, []);

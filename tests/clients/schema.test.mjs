@@ -35,7 +35,7 @@ const BAD_DESIGNS = {
     'no-restricted-syntax: A scalar',
   ],
   'a refusal of its own kind': [
-    changed('type PlainError implements UserError', 'type OtherError { "x" id: ID! }\n"x" type PlainError implements UserError'),
+    changed('type PlainError ', 'type OtherError { "x" id: ID! }\n"x" type PlainError '),
     'no-restricted-syntax: Every refusal',
   ],
   'a payload without a way back': [
@@ -52,7 +52,7 @@ const BAD_DESIGNS = {
   ],
   'a name in another style': [changed('\tmemberId: String!', '\tmember_id: String!'), '@graphql-eslint/naming-convention'],
   'a thing without an identity': [
-    changed('type MemberProfile implements Node {', 'type MemberProfile {').replace('type MemberProfile {\n\t"""\n\tOpaque, globally unique ID. Do not parse it.\n\t"""\n\tid: ID!', 'type MemberProfile {'),
+    changed(/type MemberProfile implements Node \{\n\t"""[^"]*"""\n\tid: ID!/, 'type MemberProfile {'),
     '@graphql-eslint/strict-id-in-types',
   ],
   'a page that cannot be turned': [
@@ -79,7 +79,7 @@ test('no client of the last release breaks', async () => {
 const BREAKING_CHANGES = {
   'a field that is gone': changed(/\t"""\n\tGrows with[^"]*"""\n\tversion: BigInt!\n/, ''),
   'a field that may be null now': changed('\tversion: BigInt!', '\tversion: BigInt'),
-  'an argument that is required now': changed('\tmemo: String\n\t"""\n\tThe recipient', '\tmemo: String!\n\t"""\n\tThe recipient'),
+  'an argument that is required now': changed(/(input TransferInput [^]*?\tmemo: String)\n/, '$1!\n'),
   'a code that is gone': changed('\tSELF_TRANSFER\n', '\tTO_ONESELF\n'),
   'a mutation under another name': changed('\tclaimSignupBonus: ', '\tclaimWelcomeBonus: '),
 };

@@ -12,11 +12,11 @@ import { promisify } from 'node:util';
 
 /** The shortest that the server allows for these limits, so that no test waits five seconds for a cooldown. */
 const SETTINGS = {
-  LARGESSE_REQUEST_DEADLINE_MS: '1500',
-  LARGESSE_DATABASE_STATEMENT_TIMEOUT_MS: '700',
-  LARGESSE_DATABASE_LOCK_TIMEOUT_MS: '600',
+  LARGESSE_REQUEST_DEADLINE_MS: '2000',
+  LARGESSE_DATABASE_STATEMENT_TIMEOUT_MS: '1000',
+  LARGESSE_DATABASE_LOCK_TIMEOUT_MS: '750',
   LARGESSE_COOLDOWN_ACTIONS:
-    '{ claimDailyBonus = { window_ms = 2700 }, claimSignupBonus = { window_ms = 2700 }, transfer = { window_ms = 2700 } }',
+    '{ claimDailyBonus = { window_ms = 3500 }, claimSignupBonus = { window_ms = 3500 }, transfer = { window_ms = 3500 } }',
   LARGESSE_DAILY_BONUS_AMOUNTS: '[10, 15]',
   LARGESSE_SIGNUP_BONUS_AMOUNT: '100',
   LARGESSE_TOKEN_SECRET: 'a secret of the tests, 32 bytes or more',
