@@ -19,6 +19,7 @@ const SETTINGS = {
     '{ claimDailyBonus = { window_ms = 3500 }, claimSignupBonus = { window_ms = 3500 }, transfer = { window_ms = 3500 } }',
   LARGESSE_DAILY_BONUS_AMOUNTS: '[10, 15]',
   LARGESSE_SIGNUP_BONUS_AMOUNT: '100',
+  LARGESSE_TOKEN_LEEWAY_SECONDS: '0',
   LARGESSE_TOKEN_SECRET: 'a secret of the tests, 32 bytes or more',
 };
 
@@ -44,7 +45,8 @@ export async function startServer() {
     }
   };
   const address = await readAddress(server.stderr);
-  const token = async (member) => (await command('token', member)).stdout.trim();
+  const token = async (member, lifetime = '1h') =>
+    (await command('token', member, '--expires-in', lifetime)).stdout.trim();
   return { url: `http://${address}/graphql`, token, end };
 }
 
