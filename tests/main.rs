@@ -14,6 +14,7 @@ mod an_identity_providers_keys_are_followed;
 mod bad_input_costs_nothing;
 mod each_outcome_decides_its_lock;
 mod failures_tell_nothing;
+mod generated_clients_understand_every_answer;
 mod imports_run_downward;
 mod lists_page_both_ways;
 mod money_is_neither_made_nor_lost;
