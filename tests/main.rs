@@ -15,6 +15,7 @@ mod failures_tell_nothing;
 mod imports_run_downward;
 mod lists_page_both_ways;
 mod money_is_neither_made_nor_lost;
+mod no_input_brings_the_front_down;
 mod redis_may_fail;
 mod the_command_line_keeps_its_word;
 mod the_schema_is_what_the_file_says;

@@ -151,8 +151,13 @@ impl Exchange<'_> {
     fn refuse_unless_query(&self, graphql: &mut async_graphql::Request) -> Result<(), Response> {
         match document::operation_type(graphql, &self.front.persisted, &self.front.settings().limits) {
             // What cannot be read is refused by its own name when it is executed.
-            None | Some(OperationType::Query) => Ok(()),
-            Some(_) => Err(self.not_allowed("POST", "Send mutations by POST.")),
+            Ok(None | Some(OperationType::Query)) => Ok(()),
+            Err(error) => {
+                let mut answer = Answer::from_errors(vec![error]);
+                boundary::present(&mut answer, self.id);
+                Err(self.write(&answer))
+            }
+            Ok(Some(_)) => Err(self.not_allowed("POST", "Send mutations by POST.")),
         }
     }
 
