@@ -78,7 +78,12 @@ fn bombard<S: Strategy>(cases: S, ask: impl Fn(&Target, &S::Value) -> Result<(),
     let (started, mut done, mut warm) = (Instant::now(), 0, None);
     while done < most && started.elapsed() < time {
         if let Err(error) = round(seed, done).run(&cases, |case| ask(&server, &case)) {
-            panic!("with LARGESSE_FUZZ_SEED={seed}: {error}\nthe server logged:\n{}", server.running.logged());
+            let log = server.running.logged();
+            let last: Vec<_> = log.lines().rev().take(5).collect();
+            panic!(
+                "with LARGESSE_FUZZ_SEED={seed}: {error}\nthe server's last lines, the newest first:\n{}",
+                last.join("\n")
+            );
         }
         done += ROUND;
         warm.get_or_insert_with(|| server.memory_kib());
