@@ -28,8 +28,8 @@ pub(super) struct Prepared {
     pub(super) candidate: Option<Candidate>,
 }
 
-/// Finds the document that is named, refuses what may not run, parses it, unless it was parsed before, refuses what asks for too much or runs something twice, and gives each
-/// variable its value.
+/// Finds the document that is named, parses it, unless it was parsed before, refuses what may not run, asks for too much or
+/// runs something twice, and gives each variable its value.
 pub(super) fn prepare(
     mut request: Request,
     persisted: &Persisted,

@@ -38,7 +38,7 @@ const LARGEST_SET_BYTES: usize = 256 << 10;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// Where a set is published.
-pub(super) enum Source {
+enum Source {
     /// Read again like a URL, since whoever mounts a file may replace it.
     File(PathBuf),
     Url(reqwest::Url, reqwest::Client),
@@ -126,10 +126,12 @@ impl KeySet {
                     self.interval
                 }
                 Err(error) => {
-                    tracing::warn!(source = %self.source, %error, "the keys of tokens could not be fetched; those of before stay");
+                    let message = "the keys of tokens could not be fetched; those of before stay";
+                    tracing::warn!(source = %self.source, %error, "{message}");
                     self.published.send_modify(|published| (published.failed, published.answered) = (true, answers));
+                    let pause = retry;
                     retry = (retry * 2).min(self.interval);
-                    retry.min(self.interval)
+                    pause
                 }
             };
             // Either way it is time to fetch.

@@ -227,8 +227,8 @@ impl Exchange<'_> {
 }
 
 /// What a request must look like.
-const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \"variables\" and \
-                     \"extensions\" of objects.";
+const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \
+                     \"variables\" and \"extensions\" of objects.";
 
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).
 pub(super) fn was_executed(answer: &Answer) -> bool {
