@@ -154,6 +154,7 @@ mod by_cynic {
             InvalidInput,
             LimitExceeded,
             NotFound,
+            NotReversible,
             SelfTransfer,
             #[cynic(fallback)]
             Unknown,

@@ -18,6 +18,7 @@ mod generated_clients_understand_every_answer;
 mod imports_run_downward;
 mod lists_page_both_ways;
 mod money_is_neither_made_nor_lost;
+mod no_input_brings_the_front_down;
 mod redis_may_fail;
 mod the_app_may_give_and_take_back;
 mod the_command_line_keeps_its_word;
