@@ -61,6 +61,7 @@ pub mod config;
 pub mod cooldown;
 pub mod entity;
 pub mod error;
+pub mod global_id;
 pub mod ledger;
 pub mod member;
 pub mod operations;
