@@ -54,6 +54,7 @@
 //! answer: data with a stable code, stored under the key. A **failure** ([`Failure`](error::Failure)) is none: masked
 //! outside, its cause in the log once, at `api/boundary.rs`.
 
+pub mod address;
 pub mod amount;
 pub mod api;
 pub mod calendar;
@@ -61,7 +62,10 @@ pub mod config;
 pub mod cooldown;
 pub mod entity;
 pub mod error;
+pub mod event;
 pub mod global_id;
 pub mod ledger;
 pub mod member;
 pub mod operations;
+pub mod signature;
+pub mod workers;

@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Serves until it is told to stop. Then `/readyz` says so for a while, no new connection is taken, and the work under
-    /// way is finished.
+    /// way is finished. The ledger stays open, for the workers may still write.
     pub async fn run(self, shutdown: Shutdown) -> std::io::Result<()> {
         let Self { listener, front, page } = self;
         let demo = page.is_demo();
@@ -106,7 +106,6 @@ impl Server {
             tracing::warn!("a connection did not end by itself");
         }
         front.works.finish().await;
-        front.app.ledger.close().await;
         Ok(())
     }
 }

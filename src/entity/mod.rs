@@ -4,6 +4,7 @@ pub mod claim;
 pub mod entry;
 pub mod idempotency_key;
 pub mod member;
+pub mod outbox;
 pub mod transaction;
 pub mod wallet;
 

@@ -5,13 +5,19 @@
 //! | [`once`] | layer 2: the insert that a unique constraint decides, and the stored answer for every repeat |
 //! | [`tx`] | layer 3: the one function that begins transactions, the lock order, retries, what a failed COMMIT means |
 //! | [`post`] | locked wallets, and the double-entry posting that only they can make |
+//! | `events` | what the outside is told of a posting, staged in its statement |
+//! | [`outbox`] | events on their way: leases, outcomes, dead letters |
+//! | [`cleaning`] | what may be forgotten, in small batches |
 //! | [`statement`] | reads: wallets, entries, claims |
 //! | [`audit`] | whether the books balance |
 //! | [`connect`] | connections with their time limits, and migration |
 
 pub mod audit;
+pub mod cleaning;
 pub mod connect;
+mod events;
 pub mod once;
+pub mod outbox;
 pub mod post;
 pub mod statement;
 pub mod tx;
@@ -39,6 +45,10 @@ pub struct Ledger {
     limits_with_begin: Option<String>,
     /// How long the answer "refused" is kept under its key.
     refusal_retention: TimeDelta,
+    /// How long the answer "done" is kept under its key; for ever if none.
+    completed_retention: Option<TimeDelta>,
+    /// Who is told of what.
+    subscriptions: Arc<[events::Subscription]>,
     clock: Arc<Clock>,
     known_members: Mutex<HashSet<Uuid>>,
 }

@@ -11,6 +11,7 @@ use sea_orm::{
 };
 use uuid::Uuid;
 
+use super::events;
 use super::statement::{Counterparty, EntryRow};
 use super::tx::{Interrupted, Stop, Tx};
 use crate::amount::{Amount, CurrencyCode};
@@ -194,7 +195,8 @@ pub struct Purpose {
 }
 
 impl Tx {
-    /// Moves value from the debit's side to the credit's: balances, transaction and entries. The wallets are used up, so
+    /// Moves value from the debit's side to the credit's: balances, transaction, entries, and the events that tell of it.
+    /// The wallets are used up, so
     /// what was read under the lock is written once.
     ///
     /// # Panics
@@ -218,21 +220,23 @@ impl Tx {
         };
         let touched: Vec<_> =
             wallets.rows.into_iter().filter(|row| touches(&debit, row) || touches(&credit, row)).collect();
-        self.write(&touched, &transaction, [&debit, &credit]).await?;
-        let entries = [(&debit, &credit), (&credit, &debit)];
-        Ok(Receipt {
-            entries: entries.into_iter().filter_map(|(leg, other)| receipt_line(&transaction, leg, other)).collect(),
-            wallets: touched,
-        })
+        let sides = [(&debit, &credit), (&credit, &debit)];
+        let line = |(leg, other): (&'_ Leg, _)| Some((leg.member()?.clone(), receipt_line(&transaction, leg, other)?));
+        let moved: Vec<_> = sides.into_iter().filter_map(line).collect();
+        let told: Vec<_> = moved.iter().map(|(member, entry)| (member, entry)).collect();
+        let events = events::stage(&self.subscriptions, &told);
+        self.write(&touched, &transaction, [&debit, &credit], events).await?;
+        Ok(Receipt { entries: moved.into_iter().map(|(_, entry)| entry).collect(), wallets: touched })
     }
 
-    /// PostgreSQL writes all three tables in one statement, which is one round trip instead of three; SQLite allows
-    /// no writing inside WITH and has no round trips to save.
+    /// PostgreSQL writes all the tables in one statement, which is one round trip instead of four; SQLite allows no
+    /// writing inside WITH and has no round trips to save.
     async fn write(
         &self,
         wallets: &[wallet::Model],
         transaction: &transaction::Model,
         legs: [&Leg; 2],
+        events: Option<InsertStatement>,
     ) -> Result<(), Interrupted> {
         let balances = update_balances(wallets);
         let transaction_row =
@@ -240,11 +244,14 @@ impl Tx {
         let entry_rows = insert_entries(transaction.id, legs);
         let connection = self.connection()?;
         let moved = if connection.get_database_backend() == DbBackend::Postgres {
-            connection.execute(&in_one_statement(balances, transaction_row, entry_rows)).await?;
+            connection.execute(&in_one_statement(balances, transaction_row, entry_rows, events)).await?;
             wallets.len() as u64
         } else {
             connection.execute(&transaction_row).await?;
             connection.execute(&entry_rows).await?;
+            if let Some(events) = events {
+                connection.execute(&events).await?;
+            }
             connection.execute(&balances).await?.rows_affected()
         };
         if moved == wallets.len() as u64 {
@@ -295,6 +302,7 @@ fn in_one_statement(
     balances: UpdateStatement,
     transaction: InsertStatement,
     entries: InsertStatement,
+    events: Option<InsertStatement>,
 ) -> sea_orm::sea_query::WithQuery {
     let part = |name: &'static str| {
         let mut part = CommonTableExpression::new();
@@ -304,6 +312,9 @@ fn in_one_statement(
     let mut all = WithClause::new();
     all.cte(part("moved").query(balances).to_owned());
     all.cte(part("booked").query(transaction).to_owned());
+    if let Some(events) = events {
+        all.cte(part("told").query(events).to_owned());
+    }
     entries.with(all)
 }
 

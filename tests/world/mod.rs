@@ -3,7 +3,9 @@
 pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod log;
+pub(crate) mod outbox;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 pub(crate) mod redis_server;
 pub(crate) mod statements;
 
@@ -306,6 +308,7 @@ impl World {
     pub(crate) async fn end(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
         books_balance(&self.url).await;
     }
 
@@ -313,6 +316,7 @@ impl World {
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
     }
 }
 
