@@ -11,8 +11,9 @@ use crate::ledger::cleaning::Batch;
 /// How many rows one statement takes: a few milliseconds' worth, for as long as its locks are held.
 const ROWS: u32 = 500;
 
-/// How much longer than a batch the pause after it is: whatever the database can do, the cleaner takes a small share.
-const PAUSE_PER_BATCH: u32 = 9;
+/// How much longer than a batch the pause after it is: whatever the database can do, the cleaner keeps one connection
+/// busy for a twentieth of the time.
+const PAUSE_PER_BATCH: u32 = 19;
 
 /// What a run forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

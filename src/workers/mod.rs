@@ -78,7 +78,8 @@ async fn clean_now_and_then(clean: CleanKeys, prune: PruneOutbox, stop: Shutdown
 fn note(worker: &str, ended: Result<Forgotten, Failure>) {
     match ended {
         Ok(forgotten) if forgotten.rows > 0 => {
-            tracing::info!(worker, rows = forgotten.rows, longest_ms = forgotten.longest.as_millis(), "forgotten");
+            let longest_ms = u64::try_from(forgotten.longest.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(worker, rows = forgotten.rows, longest_ms, "forgotten");
         }
         Ok(_) => {}
         Err(failure) => tracing::warn!(worker, ?failure, "the worker failed, and tries again later"),
