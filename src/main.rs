@@ -218,7 +218,6 @@ async fn work(args: WorkArgs) -> Result<ExitCode, CommandError> {
     warn_of_unknown(unknown);
     let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
     let workers = Workers::new(&app)?;
-    tracing::info!(endpoints = app.settings.webhooks.endpoints.len(), "working");
     run_until_told(&app, None, Some(workers)).await
 }
 
@@ -263,6 +262,7 @@ async fn run_until_told(app: &App, server: Option<Server>, workers: Option<Worke
         },
         async {
             if let Some(workers) = workers {
+                tracing::info!(endpoints = app.settings.webhooks.endpoints.len(), "working");
                 workers.run(shutdown.clone()).await;
             }
         }

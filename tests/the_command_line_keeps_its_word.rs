@@ -374,8 +374,10 @@ on_both!(events_are_sent_by_work_and_by_serve, async |database| {
             let ended = running.wait();
             assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
             let lines = json_lines(&ended.stderr);
+            let works = lines.iter().any(|line| line["message"] == "working");
             let sent = lines.iter().any(|line| line["error"] == "HTTP 500");
-            assert_eq!(sent, in_server || log.is_empty(), "who works is who was told to: {}", ended.stderr);
+            let told_to = in_server || log.is_empty();
+            assert_eq!((works, sent), (told_to, told_to), "who works is who was told to: {}", ended.stderr);
             log += &ended.stderr;
         }
         assert!(!log.contains("whsec_") && !log.contains(WHSEC.trim_start_matches("whsec_")), "{log}");
