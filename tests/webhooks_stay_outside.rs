@@ -135,7 +135,8 @@ async fn an_answer_that_does_not_come_is_not_waited_for() {
     })
     .await;
     world.fund("alice").await;
-    assert_eq!(deliver(&world).await.failed, 1);
+    let delivering = tokio::time::timeout(Duration::from_secs(10), deliver(&world));
+    assert_eq!(delivering.await.expect("it is given up").failed, 1);
     last_error(&world, "no answer in time").await;
     world.end().await;
 }
