@@ -156,5 +156,5 @@ fn sent(document: &str, hash: &str) -> Value {
 }
 
 fn hash(document: &str) -> String {
-    format!("{:x}", Sha256::digest(document.as_bytes()))
+    Sha256::digest(document.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }

@@ -152,5 +152,5 @@ fn apq(hash: &str) -> Value {
 }
 
 fn hash(document: &str) -> String {
-    format!("{:x}", Sha256::digest(document.as_bytes()))
+    Sha256::digest(document.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }

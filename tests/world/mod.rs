@@ -5,7 +5,9 @@ pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod identity_provider;
 pub(crate) mod log;
+pub(crate) mod outbox;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 pub(crate) mod redis_server;
 pub(crate) mod socket;
 pub(crate) mod statements;
@@ -322,6 +324,7 @@ impl World {
     pub(crate) async fn end(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
         books_balance(&self.url).await;
     }
 
@@ -329,6 +332,7 @@ impl World {
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
     }
 }
 
