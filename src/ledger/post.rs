@@ -196,8 +196,7 @@ pub struct Purpose {
 
 impl Tx {
     /// Moves value from the debit's side to the credit's: balances, transaction, entries, and the events that tell of it.
-    /// The wallets are used up, so
-    /// what was read under the lock is written once.
+    /// The wallets are used up, so what was read under the lock is written once.
     ///
     /// # Panics
     ///

@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::ledger::cleaning::Batch;
 
 /// How many rows one statement takes: a few milliseconds' worth, for as long as its locks are held.
-const ROWS: u32 = 500;
+const ROWS: u32 = 200;
 
 /// How much longer than a batch the pause after it is: whatever the database can do, the cleaner keeps one connection
 /// busy for a twentieth of the time.
