@@ -1,6 +1,6 @@
 //! How the cleaners work: small batches, and long pauses beside them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
@@ -34,18 +34,16 @@ where
 {
     let (mut forgotten, mut from) = (Forgotten::default(), None);
     loop {
-        let began = Instant::now();
         let taken = batch(from, ROWS).await?;
-        let took = began.elapsed();
         forgotten.rows += taken.rows;
-        forgotten.longest = forgotten.longest.max(took);
+        forgotten.longest = forgotten.longest.max(taken.took);
         from = taken.until.or(from);
         if taken.rows < ROWS as usize {
             return Ok(forgotten);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(forgotten),
-            () = tokio::time::sleep(took * PAUSE_PER_BATCH) => {}
+            () = tokio::time::sleep(taken.took * PAUSE_PER_BATCH) => {}
         }
     }
 }
