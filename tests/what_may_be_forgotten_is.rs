@@ -104,7 +104,7 @@ on_both!(a_cleaner_stops_when_it_is_told_to, async |database| {
     let stop = Shutdown::new();
     stop.cancel();
     let forgotten = CleanKeys::new(&world.app).run_once(&stop).await.unwrap();
-    assert_eq!(forgotten.rows, 500, "the batch at hand is finished");
+    assert_eq!(forgotten.rows, 200, "the batch at hand is finished");
     world.end().await;
 });
 

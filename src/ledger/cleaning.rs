@@ -1,6 +1,8 @@
 //! What may be forgotten, in batches so small that no lock is held for long: keys whose retention is over, and events that
 //! were delivered long ago.
 
+use std::time::{Duration, Instant};
+
 use chrono::{DateTime, TimeDelta, Utc};
 use sea_orm::{DbBackend, DbErr, FromQueryResult, Statement, Value};
 
@@ -16,6 +18,8 @@ pub struct Batch {
     /// The newest moment among them. The next batch begins here: an index keeps its deleted entries until no snapshot can
     /// see them any more, and without this each batch would walk over those of all before it.
     pub until: Option<DateTime<Utc>>,
+    /// How long the statement took, its commit included, and so how long its locks were held at most.
+    pub took: Duration,
 }
 
 #[derive(FromQueryResult)]
@@ -60,7 +64,8 @@ impl Ledger {
         );
         let values: [Value; 3] = [from.unwrap_or_default().into(), before.into(), i64::from(most).into()];
         let statement = Statement::from_sql_and_values(self.backend(), sql, values);
+        let began = Instant::now();
         let gone = Gone::find_by_statement(statement).all(&self.write).await?;
-        Ok(Batch { rows: gone.len(), until: gone.iter().map(|gone| gone.moment).max() })
+        Ok(Batch { rows: gone.len(), until: gone.iter().map(|gone| gone.moment).max(), took: began.elapsed() })
     }
 }

@@ -5,7 +5,7 @@
 //! and one that comes back too late holds a token that is no longer there. No transaction is open while a row is sent.
 //!
 //! A row waits for the earlier pending rows of its endpoint and wallet. Rows become visible in the order of their
-//! sequence numbers, because the wallet's lock is held until COMMIT, so a row that can be seen has all earlier ones beside it.
+//! sequence numbers, because the wallet's lock is held until COMMIT: whoever sees a row sees all earlier ones.
 //!
 //! **Parking.** Behind one event that an endpoint refuses, a wallet can gather any number of others, all of them due. So
 //! that they are not looked at again and again, they are parked: due only after [`PARKED_FOR`]. Whoever ends an event wakes
@@ -76,19 +76,39 @@ pub struct Standing {
     pub last_error: Option<String>,
 }
 
-/// No earlier event of the row's endpoint and wallet is pending.
+/// An earlier event of the due row's endpoint and wallet that is still pending.
 const EARLIER: &str = "SELECT 1 FROM outbox earlier WHERE earlier.endpoint = $1 AND earlier.wallet_id = due.wallet_id \
      AND earlier.seq < due.seq AND earlier.delivered_at IS NULL AND earlier.dead_at IS NULL";
 
 impl Ledger {
     /// Takes at most so many events of an endpoint, for as long as the lease lasts.
     pub async fn take_events(&self, endpoint: &str, most: u32, lease: TimeDelta) -> Result<Vec<Parcel>, Failure> {
+        let mut taken = Vec::new();
         loop {
-            let taken = self.take_due(endpoint, most, lease).await.map_err(failure)?;
-            // Whatever is due and was not taken may stand behind another, and before one that could be taken.
-            if !taken.is_empty() || self.park(endpoint).await.map_err(failure)? == 0 {
-                return Ok(taken);
+            let free = most.saturating_sub(u32::try_from(taken.len()).unwrap_or(u32::MAX));
+            match self.take_or_park(endpoint, free, lease).await {
+                Ok((more, parked)) => {
+                    taken.extend(more);
+                    // Whatever was parked stood before others that could be taken.
+                    if taken.len() >= most as usize || parked == 0 {
+                        return Ok(taken);
+                    }
+                }
+                // What was taken before is sent.
+                Err(_) if !taken.is_empty() => return Ok(taken),
+                Err(error) => return Err(failure(error)),
             }
+        }
+    }
+
+    /// Takes what is due; if that is less than wanted, parks what stands in the way, and says how much that was.
+    async fn take_or_park(&self, endpoint: &str, wanted: u32, lease: TimeDelta) -> Result<(Vec<Parcel>, u64), DbErr> {
+        let taken = self.take_due(endpoint, wanted, lease).await?;
+        let parked = if taken.len() < wanted as usize { self.park(endpoint).await } else { Ok(0) };
+        match parked {
+            Ok(parked) => Ok((taken, parked)),
+            Err(_) if !taken.is_empty() => Ok((taken, 0)),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How the cleaners work: small batches, and long pauses beside them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::ledger::cleaning::Batch;
 
 /// How many rows one statement takes: a few milliseconds' worth, for as long as its locks are held.
-const ROWS: u32 = 500;
+const ROWS: u32 = 200;
 
 /// How much longer than a batch the pause after it is: whatever the database can do, the cleaner keeps one connection
 /// busy for a twentieth of the time.
@@ -34,18 +34,16 @@ where
 {
     let (mut forgotten, mut from) = (Forgotten::default(), None);
     loop {
-        let began = Instant::now();
         let taken = batch(from, ROWS).await?;
-        let took = began.elapsed();
         forgotten.rows += taken.rows;
-        forgotten.longest = forgotten.longest.max(took);
+        forgotten.longest = forgotten.longest.max(taken.took);
         from = taken.until.or(from);
         if taken.rows < ROWS as usize {
             return Ok(forgotten);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(forgotten),
-            () = tokio::time::sleep(took * PAUSE_PER_BATCH) => {}
+            () = tokio::time::sleep(taken.took * PAUSE_PER_BATCH) => {}
         }
     }
 }
