@@ -22,7 +22,7 @@
 //!       ledger          layers 2 and 3; the only writer of wallets and entries
 //!       cooldown        layer 1's stores: one Redis, or this process
 //!         entity        the tables as sea-orm sees them
-//!           config, error, amount, member, calendar
+//!           config, error, amount, member, calendar, signature
 //! ```
 //!
 //! # One transfer, walked through
@@ -68,3 +68,4 @@ pub mod live;
 pub mod member;
 pub mod operations;
 mod redis;
+pub mod signature;

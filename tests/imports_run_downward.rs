@@ -1,5 +1,5 @@
 //! Promise: imports run downward: main › api, workers › operations › ledger, cooldown › entity, live › config, error,
-//! amount, member, calendar, redis; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the books.
+//! amount, member, calendar, redis, signature; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the books.
 //!
 //! Guards the layout itself. It reads the source as text, so that a path in the middle of a function counts as well.
 
@@ -12,7 +12,7 @@ const HEIGHTS: &[(u8, &[&str])] = &[
     (4, &["operations"]),
     (3, &["ledger", "cooldown"]),
     (2, &["entity", "live"]),
-    (BOTTOM, &["config", "error", "amount", "member", "calendar", "redis"]),
+    (BOTTOM, &["config", "error", "amount", "member", "calendar", "redis", "signature"]),
 ];
 const BOTTOM: u8 = 1;
 
