@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::amount::CurrencyCode;
+use crate::signature::WebhookSecret;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +53,8 @@ pub struct Settings {
     pub transfer: TransferSettings,
     /// Idempotency keys.
     pub keys: KeySettings,
+    /// Payments from outside.
+    pub funding: FundingSettings,
     /// What the log looks like.
     pub log: LogSettings,
 }
@@ -253,6 +256,47 @@ pub struct KeySettings {
     pub refusal_retention_days: u32,
 }
 
+/// Payments from outside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FundingSettings {
+    /// Who may tell of payments. Without any, nobody may.
+    #[serde(serialize_with = "hide_providers")]
+    pub providers: Vec<ProviderSettings>,
+}
+
+/// Who takes money in and tells of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderSettings {
+    /// Where its webhooks arrive, and what it is called in the log and in tables.
+    pub name: ProviderName,
+    /// Each of them may sign, so that one can be replaced by another.
+    pub secrets: Vec<WebhookSecret>,
+}
+
+/// The name of a payment provider: 1 to 64 lower-case letters, digits, `-` and `_`, as it stands in a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ProviderName(String);
+
+impl ProviderName {
+    /// The name's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ProviderName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        let well_formed = (1..=64).contains(&text.len()) && text.bytes().all(known);
+        well_formed.then_some(Self(text)).ok_or("a provider's name is 1 to 64 lower-case letters, digits, - and _")
+    }
+}
+
 /// What the log looks like.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -340,6 +384,7 @@ impl Default for Settings {
             signup_bonus: SignupBonusSettings { amount: None },
             transfer: TransferSettings { enabled: true, smallest: 1, largest: None, memo: true },
             keys: KeySettings { refusal_retention_days: 7 },
+            funding: FundingSettings { providers: Vec::new() },
             log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned() },
         }
     }
@@ -417,12 +462,16 @@ impl Settings {
         self.database_url = self.database_url.take().or_else(|| defaults.database_url.clone());
         self.redis_url = self.redis_url.take().or_else(|| defaults.redis_url.clone());
         self.token.secret = self.token.secret.take().or_else(|| defaults.token.secret.clone());
+        if self.funding.providers.is_empty() {
+            self.funding.providers.clone_from(&defaults.funding.providers);
+        }
     }
 
     /// Says which setting cannot be, if any.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_times()?;
         self.check_values()?;
+        self.check_providers()?;
         let secret = self.token.secret.as_ref().map(|secret| secret.expose_secret().len());
         demand(secret.is_none_or(|length| length >= SHORTEST_SECRET_BYTES), || {
             format!("token.secret must have at least {SHORTEST_SECRET_BYTES} bytes")
@@ -484,6 +533,17 @@ impl Settings {
         })
     }
 
+    fn check_providers(&self) -> Result<(), ConfigError> {
+        let providers = &self.funding.providers;
+        let mut names: Vec<_> = providers.iter().map(|provider| provider.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        demand(names.len() == providers.len(), || "funding.providers must not name a provider twice".to_owned())?;
+        providers.iter().try_for_each(|provider| {
+            demand(!provider.secrets.is_empty(), || format!("the provider {} needs a secret", provider.name.as_str()))
+        })
+    }
+
     /// The zone that decides which day it is.
     pub fn time_zone(&self) -> Result<Tz, ConfigError> {
         let name = &self.daily_bonus.time_zone;
@@ -510,7 +570,17 @@ impl Settings {
 fn one_sentence(error: &str) -> String {
     let quotes = |line: &&str| line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
     let lines: Vec<_> = error.lines().filter(|line| !quotes(line)).map(str::trim).collect();
-    lines.join(", ")
+    without_secrets(&lines.join(", "))
+}
+
+/// A text where a list of secrets belongs is quoted by the error that says so.
+fn without_secrets(error: &str) -> String {
+    let mut parts = error.split("whsec_");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let of_a_secret = |c: char| c.is_ascii_alphanumeric() || "+/=_-".contains(c);
+        format!("{text}whsec_…{}", part.trim_start_matches(of_a_secret))
+    })
 }
 
 fn demand(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), ConfigError> {
@@ -565,6 +635,12 @@ fn value_of(text: &str, setting: &str) -> Value {
 #[allow(clippy::ref_option, reason = "serde passes the field as it is")]
 fn hide<S: Serializer>(_: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_none()
+}
+
+/// Providers hold secrets.
+#[allow(clippy::ptr_arg, reason = "serde passes the field as it is")]
+fn hide_providers<S: Serializer>(_: &Vec<ProviderSettings>, serializer: S) -> Result<S::Ok, S::Error> {
+    [(); 0].serialize(serializer)
 }
 
 fn yes() -> bool {
@@ -630,9 +706,40 @@ mod tests {
             ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),
             ("[signup_bonus]\namount = 0\n", "greater than zero"),
             ("currencies = []\n", "at least one currency"),
+            (&provider("Acme", "[]"), "lower-case"),
+            (&provider("acme", "[]"), "needs a secret"),
+            (&provider("acme", "[\"whsec_hunter2\"]"), "24 to 64 bytes"),
+            (&provider("acme", "\"whsec_hunter2\""), "sequence"),
+            (&provider("acme", ONE_SECRET).repeat(2), "twice"),
         ] {
             let error = read(file, &[]).unwrap_err().to_string();
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    /// A list of secrets that is good.
+    const ONE_SECRET: &str = "[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
+
+    fn provider(name: &str, secrets: &str) -> String {
+        format!("[[funding.providers]]\nname = \"{name}\"\nsecrets = {secrets}\n")
+    }
+
+    #[test]
+    fn the_secrets_of_providers_are_read_and_never_written() {
+        let variable = format!("[{{name=\"acme\",secrets={ONE_SECRET}}}]");
+        for (file, environment) in [
+            (provider("acme", ONE_SECRET).as_str(), None),
+            ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str()))),
+        ] {
+            let (settings, unknown) = read(file, environment.as_slice()).unwrap();
+            let [provider] = &settings.funding.providers[..] else { panic!("{:?}", settings.funding) };
+            assert_eq!((provider.name.as_str(), provider.secrets.len(), unknown.len()), ("acme", 1, 0));
+            let written = format!("{settings:?} {:?}", Value::serialize(&settings));
+            assert!(!written.contains("MfKQ9r8"), "{written}");
+            // What was read keeps its secrets where it becomes the defaults of another reading.
+            let again = Settings::read(&settings, None, []).unwrap().0;
+            assert_eq!(again.funding.providers[0].secrets, provider.secrets);
         }
     }
 

@@ -325,7 +325,18 @@ fn exists(name: &str, settings: &Variables) -> bool {
 
 /// Paths in backticks that begin with a table of the settings, and variables with our prefix.
 fn settings_named(text: &str) -> BTreeSet<String> {
-    let tables = ["token", "request", "database", "cooldown", "daily_bonus", "signup_bonus", "transfer", "keys", "log"];
+    let tables = [
+        "token",
+        "request",
+        "database",
+        "cooldown",
+        "daily_bonus",
+        "signup_bonus",
+        "transfer",
+        "keys",
+        "funding",
+        "log",
+    ];
     let code = text.split('`').skip(1).step_by(2).map(str::trim);
     let is_path = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_.".contains(&byte));
     let is_setting = |name: &&str| name.split_once('.').is_some_and(|(table, _)| tables.contains(&table));

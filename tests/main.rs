@@ -7,6 +7,7 @@ mod a_bonus_is_paid_once;
 mod a_client_may_hang_up;
 mod a_document_may_not_ask_for_too_much;
 mod a_key_is_answered_once;
+mod a_payment_is_credited_once;
 mod a_socket_keeps_its_limits;
 mod a_wallet_is_watched_live;
 mod bad_input_costs_nothing;

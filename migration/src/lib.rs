@@ -7,6 +7,7 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::sea_orm::DbBackend;
 
 mod m20261129_000001_wallets;
+mod m20261129_000004_payments;
 
 /// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
 pub struct Migrator;
@@ -14,7 +15,7 @@ pub struct Migrator;
 #[async_trait::async_trait]
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m20261129_000001_wallets::Migration)]
+        vec![Box::new(m20261129_000001_wallets::Migration), Box::new(m20261129_000004_payments::Migration)]
     }
 }
 
@@ -42,4 +43,16 @@ fn dialect(backend: DbBackend, text: &str) -> Vec<String> {
     };
     let text = words.iter().fold(text.to_owned(), |text, (placeholder, word)| text.replace(placeholder, word));
     text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
+}
+
+/// The comments are for readers; statements are split at a semicolon before a line's end, which a comment could hold.
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("--").next().unwrap_or_default().trim_end()).fold(
+        String::new(),
+        |mut all, line| {
+            all.push_str(line);
+            all.push('\n');
+            all
+        },
+    )
 }

@@ -93,21 +93,9 @@ impl MigrationTrait for Migration {
         let connection = manager.get_connection();
         let backend = connection.get_database_backend();
         let extra = if backend == DbBackend::Postgres { POSTGRES_ONLY } else { "" };
-        for statement in super::dialect(backend, &without_comments(&format!("{TABLES}{extra}"))) {
+        for statement in super::dialect(backend, &super::without_comments(&format!("{TABLES}{extra}"))) {
             connection.execute_unprepared(&statement).await?;
         }
         Ok(())
     }
-}
-
-/// The comments are for readers; statements are split at a semicolon before a line's end, which a comment could hold.
-fn without_comments(text: &str) -> String {
-    text.lines().map(|line| line.split("--").next().unwrap_or_default().trim_end()).fold(
-        String::new(),
-        |mut all, line| {
-            all.push_str(line);
-            all.push('\n');
-            all
-        },
-    )
 }

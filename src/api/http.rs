@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -22,7 +22,7 @@ use super::graphiql::GraphiQl;
 use super::over_websocket::Sockets;
 use super::overload::Works;
 use super::token::Tokens;
-use super::{Schema, over_http, schema, sdl};
+use super::{Schema, over_http, schema, sdl, webhook};
 use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::cooldown::Cooldown;
 use crate::operations::App;
@@ -94,6 +94,7 @@ impl Server {
         let routes = Router::new()
             .route("/graphql", any(over_http::graphql))
             .route_layer(cross_origin(&front.settings().cors.origins, demo))
+            .route("/webhooks/funding/{provider}", post(webhook::funding))
             .route("/schema.graphql", get(async || ([(CONTENT_TYPE, "text/plain; charset=utf-8")], sdl())))
             .route("/docs/scalars", get(async || ([(CONTENT_TYPE, "text/plain; charset=utf-8")], SCALARS)))
             .route("/livez", get(async || "ok"))

@@ -5,6 +5,7 @@
 //! | `http` | the server: routes, health, stopping |
 //! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `over_websocket` | GraphQL over WebSocket: graphql-transport-ws, its limits, and what ends a socket |
+//! | `webhook` | what payment providers tell: verified before it is read |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
@@ -36,6 +37,7 @@ mod scalars;
 mod subscription;
 pub mod token;
 mod wallet;
+mod webhook;
 mod work;
 
 use async_graphql::dataloader::DataLoader;

@@ -249,7 +249,7 @@ pub(super) fn was_executed(answer: &Answer) -> bool {
     answer.data != Value::Null || answer.errors.iter().any(|error| !error.path.is_empty())
 }
 
-fn is_too_large(error: &axum::Error) -> bool {
+pub(super) fn is_too_large(error: &axum::Error) -> bool {
     use std::error::Error;
     error.source().is_some_and(<dyn Error>::is::<http_body_util::LengthLimitError>)
 }

@@ -4,6 +4,9 @@ pub mod claim;
 pub mod entry;
 pub mod idempotency_key;
 pub mod member;
+pub mod payment;
+pub mod payment_conflict;
+pub mod payment_event;
 pub mod transaction;
 pub mod wallet;
 
@@ -49,4 +52,23 @@ pub enum House {
     /// Where money from outside comes in.
     #[sea_orm(string_value = "funding")]
     Funding,
+}
+
+/// Where a payment from outside stands. The order is how far it has come: what happens to money cannot be undone by older
+/// news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumIter, DeriveActiveEnum)]
+#[sea_orm(rs_type = "String", db_type = "Text")]
+pub enum PaymentState {
+    /// The member means to pay.
+    #[sea_orm(string_value = "pending")]
+    Pending,
+    /// It did not come through, so far.
+    #[sea_orm(string_value = "failed")]
+    Failed,
+    /// The provider has the money.
+    #[sea_orm(string_value = "succeeded")]
+    Succeeded,
+    /// The provider gave it back.
+    #[sea_orm(string_value = "reversed")]
+    Reversed,
 }

@@ -53,7 +53,7 @@ struct Rule {
 
 /// The sum of a wallet's entries needs no adding up, and so no 128 bits: each `balance_after` follows from the one
 /// before, and the last one is the balance.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 11] = [
     Rule {
         demands: "the entries of a transaction sum to zero",
         broken: "SELECT {hex transaction_id} AS row FROM entries GROUP BY transaction_id HAVING SUM(amount) <> 0",
@@ -100,6 +100,19 @@ const RULES: [Rule; 9] = [
                  WHERE t.kind IN ('daily_bonus', 'signup_bonus') AND c.id IS NULL",
     },
     Rule {
+        demands: "a payment that was credited has its transaction, which credits its amount to its member",
+        broken: "SELECT p.provider || ' ' || p.reference AS row FROM payments p \
+                 WHERE (p.state = 'succeeded' OR p.transaction_id IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM transactions t \
+                 JOIN entries e ON e.transaction_id = t.id JOIN wallets w ON w.id = e.wallet_id \
+                 JOIN members m ON m.id = w.member_id WHERE t.id = p.transaction_id AND t.kind = 'funding' \
+                 AND m.name = p.member AND e.amount = p.amount AND t.currency = p.currency)",
+    },
+    Rule {
+        demands: "funding has its payment",
+        broken: "SELECT {hex t.id} AS row FROM transactions t LEFT JOIN payments p ON p.transaction_id = t.id \
+                 WHERE t.kind = 'funding' AND p.reference IS NULL",
+    },
+    Rule {
         demands: "an idempotency key points to a transaction or holds a refusal",
         broken: "SELECT k.operation || ' ' || k.key AS row FROM idempotency_keys k \
                  LEFT JOIN transactions t ON t.id = k.transaction_id \
@@ -107,7 +120,17 @@ const RULES: [Rule; 9] = [
     },
 ];
 
-const TABLES: [&str; 6] = ["members", "wallets", "transactions", "entries", "claims", "idempotency_keys"];
+const TABLES: [&str; 9] = [
+    "members",
+    "wallets",
+    "transactions",
+    "entries",
+    "claims",
+    "idempotency_keys",
+    "payments",
+    "payment_events",
+    "payment_conflicts",
+];
 
 /// Checks every rule on one snapshot. It locks nothing, and may run on a replica.
 pub async fn audit(url: &SecretString) -> Result<Report, ConnectError> {

@@ -5,6 +5,7 @@
 //! | [`once`] | layer 2: the insert that a unique constraint decides, and the stored answer for every repeat |
 //! | [`tx`] | layer 3: the one function that begins transactions, the lock order, retries, what a failed COMMIT means |
 //! | [`post`] | locked wallets, and the double-entry posting that only they can make |
+//! | [`payment`] | payments from outside: inserted once, locked before anybody decides |
 //! | [`statement`] | reads: wallets, entries, claims |
 //! | [`audit`] | whether the books balance |
 //! | [`connect`] | connections with their time limits, and migration |
@@ -12,6 +13,7 @@
 pub mod audit;
 pub mod connect;
 pub mod once;
+pub mod payment;
 pub mod post;
 pub mod statement;
 pub mod tx;

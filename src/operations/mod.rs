@@ -2,6 +2,7 @@
 
 pub mod claim_daily_bonus;
 pub mod claim_signup_bonus;
+pub mod fund_wallet;
 pub mod transfer;
 
 use std::ops::Deref;

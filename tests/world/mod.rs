@@ -3,6 +3,7 @@
 pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod log;
+pub(crate) mod provider;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod socket;
