@@ -41,6 +41,8 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// WebSockets.
     pub sockets: SocketSettings,
+    /// Which documents run.
+    pub documents: DocumentSettings,
     /// Layer 1.
     pub cooldown: CooldownSettings,
     /// The units of value, the default one first.
@@ -66,8 +68,14 @@ pub struct TokenSettings {
     /// The HS256 secret, 32 bytes or more.
     #[serde(serialize_with = "hide")]
     pub secret: Option<SecretString>,
+    /// Instead of a secret, the file or the URL where the identity provider publishes its public keys.
+    pub jwks: Option<String>,
+    /// How often the keys are fetched again.
+    pub jwks_refresh_seconds: u64,
     /// The claim that holds the member's name.
     pub member_claim: String,
+    /// The claim that holds the roles, or the path to it.
+    pub roles_claim: String,
     /// Who must have issued a token (`iss`); anybody with the secret if left out.
     pub issuer: Option<String>,
     /// Whom a token must be meant for (`aud`); anybody if left out.
@@ -144,6 +152,18 @@ pub struct SocketSettings {
     pub send_timeout_ms: u64,
     /// How often the watched wallets are looked at, should an announcement have been lost.
     pub look_again_ms: u64,
+}
+
+/// Which documents run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DocumentSettings {
+    /// The file that lists the only documents that run; any document runs without it.
+    pub trusted: Option<PathBuf>,
+    /// How many documents are kept under their hashes.
+    pub persisted_most: usize,
+    /// How many bytes they may have together.
+    pub persisted_bytes: usize,
 }
 
 /// The pool and its time limits.
@@ -326,7 +346,10 @@ impl Default for Settings {
             redis_ca_file: None,
             token: TokenSettings {
                 secret: None,
+                jwks: None,
+                jwks_refresh_seconds: 300,
                 member_claim: "sub".to_owned(),
+                roles_claim: "roles".to_owned(),
                 issuer: None,
                 audience: None,
                 leeway_seconds: 5,
@@ -367,6 +390,7 @@ impl Default for Settings {
                 send_timeout_ms: 10_000,
                 look_again_ms: 3000,
             },
+            documents: DocumentSettings { trusted: None, persisted_most: 1000, persisted_bytes: 4 << 20 },
             cooldown: CooldownSettings {
                 enabled: true,
                 prefix: "largesse".to_owned(),
@@ -421,8 +445,17 @@ const PREFIX: &str = "LARGESSE_";
 /// The shortest secret: RFC 7518, section 3.2, wants a key as long as the hash for HS256.
 const SHORTEST_SECRET_BYTES: usize = 32;
 
+/// A key that was withdrawn must be gone within a day.
+const LONGEST_JWKS_REFRESH_SECONDS: u64 = 24 * 60 * 60;
+
+/// Clocks that differ by more are broken, and a token would live on long after its end.
+const LONGEST_LEEWAY_SECONDS: u64 = 600;
+
 /// What the window leaves for taking and ending a lock and for the network between the parts.
 const WINDOW_MARGIN_MS: u64 = 500;
+
+/// Past this, it costs too much to find the one to forget.
+const MOST_PERSISTED: usize = 10_000;
 
 /// Keys that moved value are kept for ever; a refusal must outlive a phone's retries over a day.
 const SHORTEST_RETENTION_DAYS: u32 = 1;
@@ -471,14 +504,27 @@ impl Settings {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_times()?;
         self.check_values()?;
+        self.check_token()?;
         self.check_providers()?;
+        let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
+        demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
+        self.time_zone().map(drop)
+    }
+
+    fn check_token(&self) -> Result<(), ConfigError> {
         let secret = self.token.secret.as_ref().map(|secret| secret.expose_secret().len());
         demand(secret.is_none_or(|length| length >= SHORTEST_SECRET_BYTES), || {
             format!("token.secret must have at least {SHORTEST_SECRET_BYTES} bytes")
         })?;
-        let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
-        demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
-        self.time_zone().map(drop)
+        demand(self.token.secret.is_none() || self.token.jwks.is_none(), || {
+            "token.secret and token.jwks exclude each other: set one".to_owned()
+        })?;
+        demand((1..=LONGEST_JWKS_REFRESH_SECONDS).contains(&self.token.jwks_refresh_seconds), || {
+            format!("token.jwks_refresh_seconds must be from 1 to {LONGEST_JWKS_REFRESH_SECONDS}")
+        })?;
+        demand(self.token.leeway_seconds <= LONGEST_LEEWAY_SECONDS, || {
+            format!("token.leeway_seconds must be at most {LONGEST_LEEWAY_SECONDS}")
+        })
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
@@ -527,6 +573,9 @@ impl Settings {
         let numbers = [sockets.most_at_once, sockets.most_per_member, sockets.operations];
         demand(!times.contains(&0) && !numbers.contains(&0) && sockets.message_bytes > 0, || {
             "the settings of sockets must be greater than zero".to_owned()
+        })?;
+        demand((1..=MOST_PERSISTED).contains(&self.documents.persisted_most), || {
+            format!("documents.persisted_most must be from 1 to {MOST_PERSISTED}")
         })?;
         demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
             format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")
@@ -613,12 +662,15 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 10] = [
+    const TEXTS: [&str; 13] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
+        "documents.trusted",
         "token.secret",
+        "token.jwks",
         "token.member_claim",
+        "token.roles_claim",
         "token.issuer",
         "token.audience",
         "cooldown.prefix",
@@ -703,6 +755,10 @@ mod tests {
             ("[daily_bonus]\ntime_zone = \"Mars/Olympus\"\n", "no zone \"Mars/Olympus\""),
             ("[daily_bonus]\nday_begins_at_hour = 24\n", "0 to 23"),
             ("[token]\nsecret = \"short\"\n", "at least 32 bytes"),
+            ("[token]\nsecret = \"01234567890123456789012345678901\"\njwks = \"keys.json\"\n", "exclude each other"),
+            ("[documents]\npersisted_most = 0\n", "from 1 to"),
+            ("[token]\njwks_refresh_seconds = 0\n", "from 1 to"),
+            ("[token]\nleeway_seconds = 601\n", "at most 600"),
             ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),
             ("[signup_bonus]\namount = 0\n", "greater than zero"),
             ("currencies = []\n", "at least one currency"),

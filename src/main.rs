@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use largesse::api::token::Tokens;
-use largesse::api::{Server, Shutdown, check_windows, sdl};
+use largesse::api::{Server, Shutdown, check_documents, check_windows, sdl};
 use largesse::config::{ConfigError, LogFormat, Settings};
 use largesse::cooldown::Cooldown;
 use largesse::ledger::connect::{ConnectError, check_url, migrate};
@@ -39,7 +39,7 @@ struct Cli {
 enum Command {
     /// The first minute: nothing but this binary. A SQLite file, demo members and bonuses, GraphiQL on loopback.
     Demo(demo::DemoArgs),
-    /// Serve requests in production. Needs a token secret and a database URL.
+    /// Serve requests in production. Needs a token secret or a key set, and a database URL.
     Serve(ServeArgs),
     /// Print the schema as SDL, as `schema.graphql` holds it.
     Schema,
@@ -170,10 +170,11 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     settings.redis_url = args.redis_url.map(SecretString::from).or(settings.redis_url);
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
     // Whatever can be wrong with the settings is found before the first line of the log and before anything is touched.
-    let (url, secret) = (database_url(&settings)?, secret(&settings)?);
+    let url = database_url(&settings)?;
     check_url(&url)?;
     check_windows(&settings)?;
-    let tokens = Tokens::new(&secret, &settings.token)?;
+    check_documents(&settings)?;
+    let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;
     start_log(&settings)?;
     for variable in unknown {
@@ -227,7 +228,7 @@ fn token(args: TokenArgs) -> Result<ExitCode, CommandError> {
     let settings = read_settings(args.settings)?;
     let member = Member::parse(&args.member);
     let member = member.map_err(|error| ConfigError::because("the member's name", &error))?;
-    let tokens = Tokens::new(&secret(&settings)?, &settings.token)?;
+    let tokens = Tokens::open(&settings.token)?;
     let token = tokens.mint(&member, &args.role, args.expires_in).map_err(|error| failed("the token", error))?;
     println!("{token}");
     Ok(ExitCode::SUCCESS)
@@ -252,12 +253,6 @@ fn settings_and_unknown_variables(args: SettingsArgs) -> Result<(Settings, Vec<S
 fn database_url(settings: &Settings) -> Result<SecretString, ConfigError> {
     let sentence = "a database is required: set DATABASE_URL to postgres://… (or to sqlite:FILE for one process)";
     settings.database_url.clone().ok_or_else(|| ConfigError::missing(sentence))
-}
-
-fn secret(settings: &Settings) -> Result<SecretString, ConfigError> {
-    let sentence = "a secret is required: set LARGESSE_TOKEN_SECRET to the one that signs your members' tokens, 32 bytes \
-                    or more (`openssl rand -hex 32` makes one)";
-    settings.token.secret.clone().ok_or_else(|| ConfigError::missing(sentence))
 }
 
 fn start_log(settings: &Settings) -> Result<(), CommandError> {

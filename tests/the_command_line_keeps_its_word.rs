@@ -97,6 +97,8 @@ fn impossible_settings_stop_the_start_with_one_sentence() {
     for impossible in [
         in_environment("LARGESSE_TOKEN_SECRET", "", "32 bytes"),
         in_environment("LARGESSE_TOKEN_SECRET", "hunter2hunter2hunter2hunter2hun", "32 bytes"),
+        in_environment("LARGESSE_TOKEN_JWKS", "keys.json", "exclude each other"),
+        in_environment("LARGESSE_TOKEN_JWKS_REFRESH_SECONDS", "0", "from 1 to"),
         in_environment("DATABASE_URL", "mysql://root:hunter2@db/x", "postgres:// or sqlite:"),
         in_environment("DATABASE_URL", "books.db", "postgres:// or sqlite:"),
         in_environment("DATABASE_URL", "sqlite::memory:", "in-memory"),
@@ -132,6 +134,15 @@ fn what_is_required_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let without_secret = run(serve(folder.path(), "sqlite:books.db").env_remove("LARGESSE_TOKEN_SECRET"));
     refused(&without_secret, "LARGESSE_TOKEN_SECRET", "no secret");
+    refused(&without_secret, "LARGESSE_TOKEN_JWKS", "no keys");
+    for (jwks, word) in [
+        ("missing.json", "token.jwks: No such file"),
+        ("http://id.example/jwks", "must be https"),
+        ("https://root:hunter2@id.example/jwks", "no password"),
+    ] {
+        let mut serve = serve(folder.path(), "sqlite:books.db");
+        refused(&run(serve.env_remove("LARGESSE_TOKEN_SECRET").env("LARGESSE_TOKEN_JWKS", jwks)), word, jwks);
+    }
     let without_database = run(serve(folder.path(), "sqlite:books.db").env_remove("DATABASE_URL"));
     refused(&without_database, "DATABASE_URL", "no database");
     for command in ["migrate", "audit"] {

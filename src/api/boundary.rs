@@ -11,6 +11,7 @@ use async_graphql::{CacheControl, PathSegment, Request, Response, ServerError, S
 use super::code::Code;
 use super::document;
 use super::documents::{Documents, Known};
+use super::persisted::{Candidate, Persisted};
 use crate::error::Failure;
 use crate::operations::App;
 
@@ -28,18 +29,36 @@ pub(super) fn present(response: &mut Response, request_id: &str) {
     }
 }
 
-/// Gives codes to errors of the request as a whole, and refuses what would run a mutation twice.
-#[derive(Default)]
+/// Decides which document a request runs, gives codes to errors of the request as a whole, and refuses what would run a
+/// mutation twice.
 pub(super) struct Boundary {
+    /// Shared by all requests.
+    persisted: Arc<Persisted>,
     /// Shared by all requests.
     documents: Arc<Documents>,
     /// This request's.
-    document: OnceLock<Arc<Known>>,
+    document: OnceLock<(Arc<Known>, Option<Candidate>)>,
+}
+
+impl Boundary {
+    pub(super) fn new(persisted: Arc<Persisted>) -> Self {
+        Self { persisted, documents: Arc::default(), document: OnceLock::new() }
+    }
+
+    /// The request's document fits the schema.
+    fn fits(&self) {
+        let Some((known, candidate)) = self.document.get() else { return };
+        known.fits();
+        if let Some(candidate) = candidate {
+            self.persisted.keep(candidate);
+        }
+    }
 }
 
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(Self { documents: self.documents.clone(), document: OnceLock::new() })
+        let (persisted, documents) = (self.persisted.clone(), self.documents.clone());
+        Arc::new(Self { persisted, documents, document: OnceLock::new() })
     }
 }
 
@@ -53,10 +72,11 @@ impl Extension for Boundary {
     ) -> ServerResult<Request> {
         let request = next.run(context, request).await?;
         let limits = &context.data_unchecked::<App>().settings.limits;
-        let (request, known) = document::prepare(request, &self.documents, &context.schema_env.registry, limits)?;
+        let registry = &context.schema_env.registry;
+        let prepared = document::prepare(request, &self.persisted, &self.documents, registry, limits)?;
         // An instance serves one request, so there is nothing to replace.
-        let _ = self.document.set(known);
-        Ok(request)
+        let _ = self.document.set((prepared.known, prepared.candidate));
+        Ok(prepared.request)
     }
 
     async fn validation(
@@ -64,14 +84,15 @@ impl Extension for Boundary {
         context: &ExtensionContext<'_>,
         next: NextValidation<'_>,
     ) -> Result<ValidationResult, Vec<ServerError>> {
-        let known = self.document.get();
-        if known.is_some_and(|known| known.is_valid_for_ever()) {
+        let result = if self.document.get().is_some_and(|(known, _)| known.is_valid_for_ever()) {
             // Neither complexity nor depth is counted by the library, and no answer is cached.
-            return Ok(ValidationResult { cache_control: CacheControl::default(), complexity: 0, depth: 0 });
-        }
-        match next.run(context).await {
+            Ok(ValidationResult { cache_control: CacheControl::default(), complexity: 0, depth: 0 })
+        } else {
+            next.run(context).await
+        };
+        match result {
             Ok(result) => {
-                known.inspect(|known| known.fits());
+                self.fits();
                 Ok(result)
             }
             Err(errors) => Err(errors.into_iter().map(with_code).collect()),

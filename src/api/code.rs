@@ -8,6 +8,8 @@ pub(super) enum Code {
     BadRequest,
     BadUserInput,
     CooldownActive,
+    DocumentNotFound,
+    DocumentNotInList,
     Forbidden,
     ParseFailed,
     ValidationFailed,
@@ -30,7 +32,7 @@ struct Entry {
 const SAME_KEY: &str = "after `retryAfterMs`, with the same key";
 
 /// In the order of their names.
-const ENTRIES: [Entry; 11] = [
+const ENTRIES: [Entry; 13] = [
     Entry {
         code: Code::BadRequest,
         name: "BAD_REQUEST",
@@ -93,6 +95,20 @@ const ENTRIES: [Entry; 11] = [
         place: "mutation field, or request",
         retry: SAME_KEY,
         meaning: "Nobody knows yet whether it was done. The same key will tell, and nothing is done twice.",
+    },
+    Entry {
+        code: Code::DocumentNotFound,
+        name: "PERSISTED_QUERY_NOT_FOUND",
+        place: "request",
+        retry: "with the document's text beside its hash",
+        meaning: "This process does not know the document by this hash. Apollo's and urql's clients send the text by themselves.",
+    },
+    Entry {
+        code: Code::DocumentNotInList,
+        name: "PERSISTED_QUERY_NOT_IN_LIST",
+        place: "request",
+        retry: "no",
+        meaning: "The server runs the documents of its list (`documents.trusted`) alone, and this is none of them.",
     },
     Entry {
         code: Code::Unauthenticated,

@@ -17,18 +17,29 @@ use super::boundary::coded;
 use super::code::Code;
 use super::documents::{Documents, Known};
 use super::limits::{self, Refused};
+use super::persisted::{Candidate, Persisted};
 use crate::config::LimitSettings;
 
-/// Parses the document, unless it was parsed before, refuses what asks for too much or runs something twice, and gives each
+/// A request that may be validated, and what is remembered of its document.
+pub(super) struct Prepared {
+    pub(super) request: Request,
+    pub(super) known: Arc<Known>,
+    /// To be kept under its hash once it is found valid.
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// Finds the document that is named, refuses what may not run, parses it, unless it was parsed before, refuses what asks for too much or runs something twice, and gives each
 /// variable its value.
 pub(super) fn prepare(
     mut request: Request,
+    persisted: &Persisted,
     documents: &Documents,
     registry: &Registry,
     limits: &LimitSettings,
-) -> ServerResult<(Request, Arc<Known>)> {
-    let refused = |message: String| coded(ServerError::new(message, None), Code::ValidationFailed);
-    limits::check_text(&request.query, limits).map_err(|Refused(message)| refused(message))?;
+) -> ServerResult<Prepared> {
+    let refused = |Refused(message)| coded(ServerError::new(message, None), Code::ValidationFailed);
+    limits::check_text(&request.query, limits).map_err(refused)?;
+    let candidate = persisted.resolve(&mut request)?;
     let known = documents.find(&request.query);
     if let Some(known) = &known {
         request.set_parsed_query(known.document.clone());
@@ -36,22 +47,37 @@ pub(super) fn prepare(
     let (text, name) = (request.query.clone(), request.operation_name.clone());
     let mut variables = std::mem::take(&mut request.variables);
     let document = request.parsed_query().map_err(|error| coded(error, Code::ParseFailed))?;
-    limits::check_document(document, &variables, limits).map_err(|Refused(message)| refused(message))?;
-    if let Some(key) = twice_selected(document) {
-        let advice = "is selected twice in a mutation; select it once, or give it an alias.";
-        return Err(refused(format!("\"{key}\" {advice}")));
-    }
+    check_parsed(document, &variables, limits).map_err(refused)?;
     let known = known.unwrap_or_else(|| documents.remember(&text, document));
     if let Some(operation) = chosen(document, name.as_deref()) {
         complete_variables(registry, operation, &mut variables)?;
     }
     request.variables = variables;
-    Ok((request, known))
+    Ok(Prepared { request, known, candidate })
+}
+
+/// Refuses what asks for too much, or would run a mutation twice.
+pub(super) fn check_parsed(
+    document: &ExecutableDocument,
+    variables: &Variables,
+    limits: &LimitSettings,
+) -> Result<(), Refused> {
+    limits::check_document(document, variables, limits)?;
+    let twice = |key| {
+        let advice = "is selected twice in a mutation; select it once, or give it an alias.";
+        Refused(format!("\"{key}\" {advice}"))
+    };
+    twice_selected(document).map_or(Ok(()), |key| Err(twice(key)))
 }
 
 /// What kind of operation the request would run; None where that cannot be read.
-pub(super) fn operation_type(request: &mut Request, limits: &LimitSettings) -> Option<OperationType> {
+pub(super) fn operation_type(
+    request: &mut Request,
+    persisted: &Persisted,
+    limits: &LimitSettings,
+) -> Option<OperationType> {
     limits::check_text(&request.query, limits).ok()?;
+    persisted.resolve(request).ok()?;
     let name = request.operation_name.clone();
     let document = request.parsed_query().ok()?;
     chosen(document, name.as_deref()).map(|operation| operation.ty)

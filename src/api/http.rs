@@ -21,6 +21,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use super::graphiql::GraphiQl;
 use super::over_websocket::Sockets;
 use super::overload::Works;
+use super::persisted::Persisted;
 use super::token::Tokens;
 use super::{Schema, over_http, schema, sdl, webhook};
 use crate::config::{ConfigError, Settings, WithoutRedis};
@@ -49,6 +50,7 @@ pub type Shutdown = CancellationToken;
 /// What every request is served with.
 pub(super) struct Front {
     pub(super) schema: Schema,
+    pub(super) persisted: Arc<Persisted>,
     pub(super) app: App,
     pub(super) cooldown: Cooldown,
     pub(super) tokens: Tokens,
@@ -72,12 +74,13 @@ impl Server {
         tokens: Tokens,
         demo_members: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let schema = schema(&app, &cooldown)?;
+        let persisted = Arc::new(Persisted::open(&app.settings)?);
+        let schema = schema(&app, &cooldown, persisted.clone())?;
         let works = Works::new(&app.settings);
         let requests = Semaphore::new(app.settings.request.most_at_once as usize);
         let (sockets, stopping) = (Sockets::new(&app.settings.sockets), Shutdown::new());
         let draining = AtomicBool::new(false);
-        let front = Front { schema, app, cooldown, tokens, works, requests, sockets, stopping, draining };
+        let front = Front { schema, persisted, app, cooldown, tokens, works, requests, sockets, stopping, draining };
         Ok(Self { listener, front: Arc::new(front), page: GraphiQl::new(demo_members) })
     }
 
@@ -106,6 +109,10 @@ impl Server {
         let looking = tokio::spawn(look_at_watched(front.app.clone(), stop.clone()));
         let serving = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
         let serving = tokio::spawn(async move { serving.await });
+        let keeping = tokio::spawn({
+            let front = front.clone();
+            async move { front.tokens.keep_fresh().await }
+        });
         shutdown.cancelled().await;
         front.draining.store(true, Ordering::Relaxed);
         tracing::info!("stopping: no longer ready, finishing what is under way");
@@ -115,6 +122,7 @@ impl Server {
             tracing::warn!("a connection did not end by itself");
         }
         front.sockets.ended().await;
+        keeping.abort();
         front.works.finish().await;
         // It ends when it is told to stop, and has nothing to say.
         let _ = looking.await;
@@ -171,11 +179,14 @@ async fn look_at_watched(app: App, stop: Shutdown) {
 /// What the `@specifiedBy` URLs of the schema point to.
 const SCALARS: &str = include_str!("../../docs/scalars.md");
 
-/// Whether this process should get requests. Without the database it cannot work; without Redis it can, unless some action
+/// Whether this process should get requests. Without the database or the keys of tokens it cannot work; without Redis it can, unless some action
 /// is set to refuse then.
 async fn readyz(State(front): State<Arc<Front>>) -> (StatusCode, &'static str) {
     if front.draining.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping");
+    }
+    if !front.tokens.can_be_read() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the keys of tokens are not there yet");
     }
     let redis = tokio::time::timeout(HEALTH_LIMIT, front.cooldown.answers());
     let (database, redis) = tokio::join!(front.app.ledger.ping(HEALTH_LIMIT), redis);

@@ -6,17 +6,21 @@
 //! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `over_websocket` | GraphQL over WebSocket: graphql-transport-ws, its limits, and what ends a socket |
 //! | `webhook` | what payment providers tell: verified before it is read |
+//! | `parameters` | what a request holds, whatever the front |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
-//! | `token` | who the caller is |
+//! | `persisted`, `manifest` | which documents run, and which text a name stands for; the list of trusted ones |
+//! | `token`, `caller` | who the caller is: tokens, and what they say of their bearer |
+//! | `key_set`, `jwks` | the public keys of an identity provider: fetched and kept fresh, read strictly |
 //! | `query`, `mutation`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
 mod boundary;
+mod caller;
 mod code;
 mod document;
 mod documents;
@@ -24,13 +28,18 @@ mod graphiql;
 mod guard;
 mod http;
 mod ids;
+mod jwks;
+mod key_set;
 mod limits;
+mod manifest;
 mod media_type;
 mod mutation;
 mod over_http;
 mod over_websocket;
 mod overload;
 mod paging;
+mod parameters;
+mod persisted;
 mod query;
 mod refusal;
 mod scalars;
@@ -39,6 +48,8 @@ pub mod token;
 mod wallet;
 mod webhook;
 mod work;
+
+use std::sync::Arc;
 
 use async_graphql::dataloader::DataLoader;
 use async_graphql::runtime::{TokioSpawner, TokioTimer};
@@ -50,6 +61,7 @@ use crate::operations::App;
 pub use code::error_catalogue;
 pub use http::{Server, Shutdown};
 use mutation::Mutation;
+use persisted::Persisted;
 use query::Query;
 use subscription::Subscription;
 
@@ -69,11 +81,11 @@ pub fn sdl() -> String {
 }
 
 /// Builds the schema that serves requests. Fails where a window does not cover the work.
-fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
+fn schema(app: &App, cooldown: &Cooldown, persisted: Arc<Persisted>) -> Result<Schema, ConfigError> {
     let windows = windows(&app.settings)?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
-        .extension(boundary::Boundary::default())
+        .extension(boundary::Boundary::new(persisted))
         .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
@@ -83,6 +95,11 @@ fn schema(app: &App, cooldown: &Cooldown) -> Result<Schema, ConfigError> {
 /// Says whether every window covers the work, and whether each setting of a cooldown has its mutation.
 pub fn check_windows(settings: &Settings) -> Result<(), ConfigError> {
     windows(settings).map(drop)
+}
+
+/// Says whether the list of trusted documents, if there is one, can be served.
+pub fn check_documents(settings: &Settings) -> Result<(), ConfigError> {
+    Persisted::open(settings).map(drop)
 }
 
 fn windows(settings: &Settings) -> Result<guard::Windows, ConfigError> {

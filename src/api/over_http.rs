@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_graphql::parser::types::OperationType;
-use async_graphql::{Response as Answer, ServerError, Value, Variables};
+use async_graphql::{Response as Answer, ServerError, Value};
 use axum::body::{Body, Bytes};
 use axum::extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
@@ -26,8 +26,10 @@ use super::boundary::{self, failure_error};
 use super::code::Code;
 use super::http::Front;
 use super::media_type::{MediaType, is_json};
+use super::parameters::Parameters;
+use super::token::{BadToken, NoCaller};
 use super::work::Request;
-use super::{document, over_websocket, token};
+use super::{document, over_websocket};
 use crate::error::{Deadline, Failure};
 
 /// The header that names a request, in and out.
@@ -73,16 +75,6 @@ struct Exchange<'a> {
     deadline: Deadline,
 }
 
-/// A request's parameters: what GraphQL over HTTP names, and nothing coerced.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Parameters {
-    query: String,
-    operation_name: Option<String>,
-    variables: Option<Map<String, serde_json::Value>>,
-    extensions: Option<Map<String, serde_json::Value>>,
-}
-
 impl Exchange<'_> {
     async fn answer(&self, request: HttpRequest) -> Result<Response, Response> {
         let (parts, body) = request.into_parts();
@@ -99,8 +91,8 @@ impl Exchange<'_> {
             Method::GET | Method::HEAD => self.read_query(&parts.uri)?,
             _ => return Err(self.not_allowed("GET, POST", "Send a POST, or a query by GET.")),
         };
-        let caller = self.front.tokens.caller(&parts.headers).map_err(|reason| self.unauthenticated(&reason))?;
-        let mut graphql = into_request(parameters);
+        let caller = self.front.tokens.caller(&parts.headers).await.map_err(|reason| self.no_caller(&reason))?;
+        let mut graphql = parameters.into_request().ok_or_else(|| self.bad_request(SHAPE))?;
         if parts.method != Method::POST {
             self.refuse_unless_query(&mut graphql)?;
         }
@@ -151,7 +143,7 @@ impl Exchange<'_> {
 
     /// A link must not move money: what came by GET is a query, or is not executed.
     fn refuse_unless_query(&self, graphql: &mut async_graphql::Request) -> Result<(), Response> {
-        match document::operation_type(graphql, &self.front.settings().limits) {
+        match document::operation_type(graphql, &self.front.persisted, &self.front.settings().limits) {
             // What cannot be read is refused by its own name when it is executed.
             None | Some(OperationType::Query) => Ok(()),
             Some(_) => Err(self.not_allowed("POST", "Send mutations by POST.")),
@@ -203,7 +195,16 @@ impl Exchange<'_> {
         response
     }
 
-    fn unauthenticated(&self, reason: &token::BadToken) -> Response {
+    fn no_caller(&self, reason: &NoCaller) -> Response {
+        match reason {
+            NoCaller::BadToken(reason) => self.unauthenticated(reason),
+            NoCaller::Unavailable(failure) => {
+                self.write(&Answer::from_errors(vec![failure_error(failure, Vec::new(), self.id)]))
+            }
+        }
+    }
+
+    fn unauthenticated(&self, reason: &BadToken) -> Response {
         tracing::info!(%reason, request_id = self.id, "refused: the token is not good");
         let message = "The bearer token is malformed, expired or not ours.";
         let mut response = self.coded_refusal(StatusCode::UNAUTHORIZED, Code::Unauthenticated, message);
@@ -230,19 +231,8 @@ pub(super) async fn execute(front: &Front, graphql: async_graphql::Request, requ
 }
 
 /// What a request must look like.
-const SHAPE: &str = "Send an object with a \"query\" of text, and perhaps \"operationName\" of text, \"variables\" and \
+pub(super) const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \"variables\" and \
                      \"extensions\" of objects.";
-
-pub(super) fn into_request(parameters: Parameters) -> async_graphql::Request {
-    let mut request = async_graphql::Request::new(parameters.query);
-    request.operation_name = parameters.operation_name;
-    request.variables = Variables::from_json(parameters.variables.unwrap_or_default().into());
-    let extensions = parameters.extensions.unwrap_or_default().into_iter();
-    request.extensions = async_graphql::Extensions(
-        extensions.filter_map(|(name, value)| Some((name, Value::from_json(value).ok()?))).collect(),
-    );
-    request
-}
 
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).
 pub(super) fn was_executed(answer: &Answer) -> bool {

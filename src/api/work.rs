@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
 
+use super::caller::Caller;
 use super::overload::Works;
-use super::token::Caller;
 use crate::cooldown::{Admission, Ended};
 use crate::error::{Deadline, Failure};
 use crate::ledger::once::Answer;
@@ -49,10 +49,7 @@ impl Request {
 
     /// The member who asks.
     pub(super) fn member(&self) -> Result<&Member, Failure> {
-        match &self.caller {
-            Caller::Member(member) => Ok(member),
-            Caller::Anonymous => Err(Failure::Unauthenticated),
-        }
+        self.caller.member().ok_or(Failure::Unauthenticated)
     }
 
     pub(super) fn admit(&self, response_key: &str, admission: Admission) {

@@ -2,11 +2,13 @@
 // changed, so the page shows the new balance and `claimable: false` without a reload.
 
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { ApolloClient, HttpLink, InMemoryCache } from '@apollo/client';
+import { PersistedQueryLink } from '@apollo/client/link/persisted-queries';
 import { parse, separateOperations } from 'graphql';
 import { startDemo } from './demo.mjs';
 
@@ -62,6 +64,42 @@ test('a claim changes the page without a reload', { timeout: 60_000 }, async () 
     await client.mutate({ mutation: operations.ClaimSignupBonus });
     await home.until(({ wallet }) => wallet.available.amount === '110');
     assert.deepEqual(requests, ['Home', 'ClaimDailyBonus', 'ClaimSignupBonus'], 'nothing was asked again');
+  } finally {
+    for (const cleanup of cleanups) await cleanup().catch(console.error);
+  }
+});
+
+test('a document travels once, and then by its hash', { timeout: 60_000 }, async () => {
+  const cleanups = [];
+  try {
+    const folder = await mkdtemp(join(tmpdir(), 'largesse-apollo-'));
+    cleanups.unshift(() => rm(folder, { recursive: true, force: true }));
+    const origin = await startDemo(folder, (stop) => cleanups.unshift(stop));
+    const { members } = await (await fetch(`${origin}/graphiql/config.json`)).json();
+    const { token } = members.find(({ member }) => member === 'bob');
+    const requests = [];
+    const http = new HttpLink({
+      uri: `${origin}/graphql`,
+      headers: { authorization: `Bearer ${token}` },
+      fetch: (url, options) => {
+        const { query } = options.body ? JSON.parse(options.body) : { query: new URL(url).searchParams.get('query') };
+        requests.push(`${options.method} ${query ? 'text' : 'hash'}`);
+        return fetch(url, options);
+      },
+    });
+    const sha256 = (text) => createHash('sha256').update(text).digest('hex');
+    const persisted = new PersistedQueryLink({ sha256, useGETForHashedQueries: true });
+    // A new client for each: what one of them sent, the server knows from then on.
+    for (const expected of [
+      ['GET hash', 'POST text', 'POST hash', 'POST text'],
+      ['GET hash', 'POST hash'],
+    ]) {
+      const client = new ApolloClient({ link: persisted.concat(http), cache: new InMemoryCache() });
+      const { data } = await client.query({ query: operations.Home });
+      assert.equal(data.viewer.memberId, 'bob');
+      await client.mutate({ mutation: operations.ClaimDailyBonus, errorPolicy: 'all' });
+      assert.deepEqual(requests.splice(0), expected);
+    }
   } finally {
     for (const cleanup of cleanups) await cleanup().catch(console.error);
   }

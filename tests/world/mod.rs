@@ -2,6 +2,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod by_hand;
+pub(crate) mod identity_provider;
 pub(crate) mod log;
 pub(crate) mod provider;
 pub(crate) mod proxy;
@@ -258,6 +259,12 @@ impl World {
         answers
     }
 
+    /// Asks many times at once who the bearer of a token is.
+    pub(crate) async fn storm_with(&self, times: usize, token: &str) -> Vec<Answer> {
+        let asking = (0..times).map(|_| self.post(Some(token), json!({ "query": "{ viewer { memberId } }" })));
+        futures_util::future::join_all(asking).await
+    }
+
     /// Gives a member the signup bonus, whatever the cooldown says.
     pub(crate) async fn fund(&self, member: &str) {
         let member = Member::parse(member).unwrap();
@@ -349,7 +356,10 @@ pub(crate) const CLAIM_SIGNUP: &str = "mutation { claimSignupBonus { claim { id 
 
 /// What reads and signs the tests' tokens.
 fn tokens(settings: &Settings) -> Tokens {
-    Tokens::new(&SecretString::from(SECRET), &settings.token).expect("the secret is good")
+    match settings.token.jwks {
+        Some(_) => Tokens::open(&settings.token).expect("the key set is good"),
+        None => Tokens::new(&SecretString::from(SECRET), &settings.token).expect("the secret is good"),
+    }
 }
 
 /// A good token for a member.

@@ -78,6 +78,7 @@ impl Close {
     const INITIALISED_TWICE: Self = Self(4429, "Too many initialisation requests");
     /// The IANA registry's "Try Again Later": clients come back after a pause.
     const TOO_MANY: Self = Self(1013, "The member has too many connections.");
+    const UNAVAILABLE: Self = Self(1013, "Nobody can tell now whether the token is good.");
 
     fn message(self) -> Message {
         Message::Close(Some(CloseFrame { code: self.0, reason: self.1.into() }))

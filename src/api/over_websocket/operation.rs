@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::api::boundary::{self, coded, failure_error};
+use crate::api::caller::Caller;
 use crate::api::code::Code;
 use crate::api::document;
 use crate::api::http::Front;
-use crate::api::over_http::{Parameters, Written, execute, into_request, was_executed};
-use crate::api::token::Caller;
+use crate::api::over_http::{SHAPE, Written, execute, was_executed};
+use crate::api::parameters::Parameters;
 use crate::api::work::Request;
 use crate::error::{Deadline, Failure};
 
@@ -104,10 +105,14 @@ impl Operation {
 
     /// There is no place for it.
     pub(super) async fn refuse(&self) {
-        let message = "Too many operations run on this connection; complete one before the next.";
-        let mut errors = Answer::from_errors(vec![coded(ServerError::new(message, None), Code::BadRequest)]);
-        boundary::present(&mut errors, &self.request_id);
-        self.send(&Sent::Error { id: &self.id, payload: &errors.errors }).await;
+        let errors = self.bad_request("Too many operations run on this connection; complete one before the next.");
+        self.send(&Sent::Error { id: &self.id, payload: &errors }).await;
+    }
+
+    fn bad_request(&self, message: &str) -> Vec<ServerError> {
+        let mut answer = Answer::from_errors(vec![coded(ServerError::new(message, None), Code::BadRequest)]);
+        boundary::present(&mut answer, &self.request_id);
+        answer.errors
     }
 
     /// Runs to its end, or until the client wants no more of it.
@@ -134,8 +139,10 @@ impl Operation {
         let (front, settings) = (&self.front, self.front.settings());
         let deadline = Deadline::within(settings.deadline());
         let request = Request::new(self.request_id.clone(), caller, deadline, front.works.clone());
-        let mut graphql = into_request(parameters);
-        if document::operation_type(&mut graphql, &settings.limits) != Some(OperationType::Subscription) {
+        let mut graphql = parameters.into_request().ok_or_else(|| self.bad_request(SHAPE))?;
+        if document::operation_type(&mut graphql, &front.persisted, &settings.limits)
+            != Some(OperationType::Subscription)
+        {
             let _place = front.requests.try_acquire().map_err(|_| {
                 let failure = Failure::unavailable("too many requests at once");
                 vec![failure_error(&failure, Vec::new(), &self.request_id)]

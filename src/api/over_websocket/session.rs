@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
+use chrono::Utc;
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use serde::Deserialize;
@@ -14,13 +15,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::operation::{Operation, Running};
 use super::{Close, Seat};
+use crate::api::caller::Caller;
 use crate::api::http::Front;
-use crate::api::over_http::Parameters;
-use crate::api::token::Caller;
-use crate::member::Member;
+use crate::api::parameters::Parameters;
+use crate::api::token::NoCaller;
 
 /// The longest id of an operation. The protocol sets none; clients send a UUID or a number.
 const LONGEST_ID: usize = 128;
+
+/// Further away than any socket lives, and near enough for a timer.
+const LONGEST_SLEEP: Duration = Duration::from_hours(365 * 24);
 
 /// A message of a client.
 #[derive(Deserialize)]
@@ -114,16 +118,16 @@ impl Session {
         }
         let sent = payload.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
         let authorization = sent.and_then(|(_, value)| value.as_str()).ok_or(Close::FORBIDDEN)?;
-        let (caller, good_for) = self.front.tokens.signed_in(authorization).map_err(|reason| {
-            tracing::info!(%reason, "refused: a WebSocket's token is not good");
-            Close::FORBIDDEN
-        })?;
-        let member = member(&caller).ok_or(Close::FORBIDDEN)?;
+        let caller = self.front.tokens.caller_of(authorization).await.map_err(|reason| not_signed_in(&reason))?;
+        let (Some(member), Some(good_until)) = (caller.member(), caller.good_until()) else {
+            return Err(Close::FORBIDDEN);
+        };
         if !self.seat.among(member) {
             return Err(Close::TOO_MANY);
         }
+        // A token that has ended in this very moment is good for no time at all.
+        self.until = Instant::now() + (good_until - Utc::now()).to_std().unwrap_or_default().min(LONGEST_SLEEP);
         self.caller = Some(caller);
-        self.until = Instant::now() + good_for;
         self.send(r#"{"type":"connection_ack"}"#).await
     }
 
@@ -148,10 +152,12 @@ impl Session {
     }
 }
 
-fn member(caller: &Caller) -> Option<&Member> {
-    match caller {
-        Caller::Member(member) => Some(member),
-        Caller::Anonymous => None,
+/// Where the keys of tokens cannot be fetched, the client comes back later; a token that is not good, it must replace.
+fn not_signed_in(reason: &NoCaller) -> Close {
+    tracing::info!(?reason, "refused: a WebSocket's caller is not known");
+    match reason {
+        NoCaller::BadToken(_) => Close::FORBIDDEN,
+        NoCaller::Unavailable(_) => Close::UNAVAILABLE,
     }
 }
 
