@@ -18,7 +18,7 @@
 //! ```text
 //! main.rs, demo.rs      the command line
 //!   api                 all that knows GraphQL or HTTP, and nothing else
-//!     operations        one verb, one file: claim_daily_bonus, claim_signup_bonus, transfer
+//!     operations        one verb, one file: claim_daily_bonus, claim_signup_bonus, transfer, fund_wallet
 //!       ledger          layers 2 and 3; the only writer of wallets and entries
 //!       cooldown        layer 1's stores: one Redis, or this process
 //!         entity        the tables as sea-orm sees them

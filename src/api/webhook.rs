@@ -9,7 +9,6 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -21,7 +20,7 @@ use serde_json::{Value, json};
 use super::boundary;
 use super::code::Code;
 use super::http::Front;
-use super::over_http::{REQUEST_ID, is_too_large, request_id};
+use super::over_http::{REQUEST_ID, request_id, whole_body};
 use super::work::to_its_end;
 use crate::config::{ProviderName, ProviderSettings};
 use crate::error::{Deadline, Failure};
@@ -68,7 +67,9 @@ impl Exchange<'_> {
         let Ok(_place) = self.front.requests.try_acquire() else {
             return Err(self.failed(&Failure::unavailable("too many requests at once")));
         };
-        let body = self.whole_body(body).await?;
+        // Whatever it is: the signature is over all of it.
+        let body = whole_body(self.front, body, self.deadline).await;
+        let body = body.map_err(|(status, why)| self.error(status, Code::BadRequest.name(), &why))?;
         let provider = self.verified(parts.uri.path(), &parts.headers, &body)?;
         let event_id = header(&parts.headers, "webhook-id");
         let notice = self.read(provider, event_id, &body)?;
@@ -84,22 +85,6 @@ impl Exchange<'_> {
             Ok(Err(reason)) => Err(self.unacceptable(provider, event_id, &reason.into())),
             Err(failure) => Err(self.failed(&failure)),
         }
-    }
-
-    /// Reads the body whatever it is: the signature is over all of it, and a connection that closes on bytes unread is
-    /// reset, so that the sender never sees the answer.
-    async fn whole_body(&self, body: Body) -> Result<Bytes, Response> {
-        let limit = self.front.settings().request.body_limit_bytes;
-        let reading = tokio::time::timeout_at(self.deadline.instant().into(), axum::body::to_bytes(body, limit));
-        let (status, message) = match reading.await {
-            Ok(Ok(bytes)) => return Ok(bytes),
-            Ok(Err(error)) if is_too_large(&error) => {
-                (StatusCode::PAYLOAD_TOO_LARGE, format!("The body is larger than {limit} bytes."))
-            }
-            Ok(Err(_)) => (StatusCode::BAD_REQUEST, "The body could not be read.".to_owned()),
-            Err(_) => (StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.".to_owned()),
-        };
-        Err(self.error(status, Code::BadRequest.name(), &message))
     }
 
     /// The provider that signed the message. An unknown name takes as long as a known one, so that nobody can find out by the
