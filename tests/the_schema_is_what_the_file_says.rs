@@ -26,7 +26,13 @@ const RELIED_UPON: &[(&str, &str)] = &[
     // A mutation that fails never hides the result of one that was committed.
     ("Mutation.claimDailyBonus", "ClaimDailyBonusPayload"),
     ("Mutation.claimSignupBonus", "ClaimSignupBonusPayload"),
+    ("Mutation.grantBonus(input: GrantBonusInput!)", "GrantBonusPayload"),
+    ("Mutation.reverseTransaction(input: ReverseTransactionInput!)", "ReverseTransactionPayload"),
     ("Mutation.transfer(input: TransferInput!)", "TransferPayload"),
+    ("Subscription.walletChanged(currency: CurrencyCode)", "WalletChangedEvent"),
+    ("WalletChangedEvent.entry", "WalletEntry"),
+    ("WalletChangedEvent.wallet", "Wallet!"),
+    ("Wallet.debt", "Money!"),
     ("ClaimDailyBonusPayload.claim", "BonusClaim"),
     ("ClaimDailyBonusPayload.query", "Query!"),
     ("ClaimDailyBonusPayload.userErrors", "[UserError!]!"),

@@ -7,6 +7,7 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::sea_orm::DbBackend;
 
 mod m20261129_000001_wallets;
+mod m20261129_000003_reversals;
 mod m20261129_000004_payments;
 
 /// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
@@ -15,7 +16,11 @@ pub struct Migrator;
 #[async_trait::async_trait]
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m20261129_000001_wallets::Migration), Box::new(m20261129_000004_payments::Migration)]
+        vec![
+            Box::new(m20261129_000001_wallets::Migration),
+            Box::new(m20261129_000003_reversals::Migration),
+            Box::new(m20261129_000004_payments::Migration),
+        ]
     }
 }
 

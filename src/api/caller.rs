@@ -45,7 +45,6 @@ impl Caller {
     }
 
     /// Whether the token carries this role.
-    #[allow(dead_code, reason = "no operation asks for a role yet")]
     pub(super) fn has(&self, role: Role) -> bool {
         self.signed_in().is_some_and(|signed_in| signed_in.roles.0.contains(&role))
     }

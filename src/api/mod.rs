@@ -15,7 +15,7 @@
 //! | `persisted`, `manifest` | which documents run, and which text a name stands for; the list of trusted ones |
 //! | `token`, `caller` | who the caller is: tokens, and what they say of their bearer |
 //! | `key_set`, `jwks` | the public keys of an identity provider: fetched and kept fresh, read strictly |
-//! | `query`, `mutation`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
+//! | `query`, `mutation`, `trusted`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
 mod bonus;
@@ -45,6 +45,7 @@ mod refusal;
 mod scalars;
 mod subscription;
 pub mod token;
+mod trusted;
 mod wallet;
 mod webhook;
 mod work;

@@ -6,6 +6,7 @@ use super::bonus::BonusClaim;
 use super::query::Query;
 use super::refusal::UserError;
 use super::scalars::{BigInt, CurrencyScalar, KeyScalar, cooldown};
+use super::trusted::{GrantBonusInput, GrantBonusPayload, ReverseTransactionInput, ReverseTransactionPayload};
 use super::wallet::{Wallet, WalletEntry};
 use super::work::{Request, perform};
 use crate::entity::wallet;
@@ -14,8 +15,8 @@ use crate::ledger::once::Answer;
 use crate::ledger::post::WalletRef;
 use crate::operations::claim_daily_bonus::claim_daily_bonus;
 use crate::operations::claim_signup_bonus::claim_signup_bonus;
-use crate::operations::transfer::{self, InvalidInput, TransferRefusal};
-use crate::operations::{App, ClaimRefused, Claimed};
+use crate::operations::transfer::{self, TransferRefusal};
+use crate::operations::{App, ClaimRefused, Claimed, InvalidInput};
 
 /// Writes. Every field is nullable, so that one that fails never hides the result of one that was committed.
 pub(super) struct Mutation;
@@ -33,6 +34,27 @@ impl Mutation {
     #[graphql(directive = cooldown::apply(5000))]
     async fn claim_signup_bonus(&self, context: &Context<'_>) -> Option<Result<ClaimSignupBonusPayload, Failure>> {
         Some(claim(context, claim_signup_bonus).await.map(ClaimSignupBonusPayload))
+    }
+
+    /// Gives a member a bonus, once per idempotency key of that member. For the app's back end and its operators: FORBIDDEN to
+    /// a token without the role `service` or `operator`.
+    async fn grant_bonus(
+        &self,
+        context: &Context<'_>,
+        #[graphql(desc = "What to give.")] input: GrantBonusInput,
+    ) -> Option<Result<GrantBonusPayload, Failure>> {
+        Some(GrantBonusPayload::of(context, input).await)
+    }
+
+    /// Takes back what a transaction credited, whole or in part, once per idempotency key of that transaction. What the
+    /// receiver has spent becomes a debt, which the next credits pay. For the app's back end and its operators: FORBIDDEN to a
+    /// token without the role `service` or `operator`.
+    async fn reverse_transaction(
+        &self,
+        context: &Context<'_>,
+        #[graphql(desc = "What to take back.")] input: ReverseTransactionInput,
+    ) -> Option<Result<ReverseTransactionPayload, Failure>> {
+        Some(ReverseTransactionPayload::of(context, input).await)
     }
 
     /// Moves value to another member, once per idempotency key.

@@ -5,8 +5,10 @@ use async_graphql::{Context, Enum, Interface, SimpleObject};
 use super::bonus::BonusClaim;
 use super::scalars::DateTime;
 use super::wallet::{Money, money};
-use crate::operations::ClaimRefused;
-use crate::operations::transfer::{InvalidInput, Limit, TransferRefusal};
+use crate::operations::grant_bonus::GrantRefusal;
+use crate::operations::reverse_transaction::ReversalRefusal;
+use crate::operations::transfer::{Limit, TransferRefusal};
+use crate::operations::{ClaimRefused, InvalidInput};
 
 /// Machine-readable reason of an expected refusal. Values may be added.
 #[derive(Enum, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub(super) enum ErrorCode {
     LimitExceeded,
     /// The thing does not exist, or the caller may not see it.
     NotFound,
+    /// A reversal, and the payment of a debt, cannot be reversed.
+    NotReversible,
     /// The sender and the recipient are the same member.
     SelfTransfer,
 }
@@ -109,6 +113,34 @@ impl UserError {
     pub(super) fn mismatch() -> Self {
         let message = "This idempotency key was used before with other arguments; send a new key for a new wish.";
         plain(ErrorCode::IdempotencyKeyParameterMismatch, Some("idempotencyKey"), message)
+    }
+
+    pub(super) fn of_grant(refusal: GrantRefusal) -> Self {
+        match refusal {
+            GrantRefusal::LimitExceeded => {
+                plain(ErrorCode::LimitExceeded, Some("amount"), "The member's wallet cannot hold so much.")
+            }
+        }
+    }
+
+    pub(super) fn no_transaction() -> Self {
+        plain(ErrorCode::NotFound, Some("transactionId"), "There is no such transaction.")
+    }
+
+    pub(super) fn of_reversal(refusal: ReversalRefusal) -> Self {
+        match refusal {
+            ReversalRefusal::NotReversible => {
+                let message = "A reversal, and the payment of a debt, cannot be reversed.";
+                plain(ErrorCode::NotReversible, Some("transactionId"), message)
+            }
+            ReversalRefusal::LimitExceeded { remaining } => {
+                let message = format!("Of this transaction {remaining} minor units are left to reverse.");
+                plain(ErrorCode::LimitExceeded, Some("amount"), &message)
+            }
+            ReversalRefusal::TooMuch => {
+                plain(ErrorCode::LimitExceeded, Some("amount"), "A wallet cannot hold, or owe, so much.")
+            }
+        }
     }
 
     pub(super) fn of_transfer(context: &Context<'_>, refusal: &TransferRefusal) -> Self {

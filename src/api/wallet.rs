@@ -64,6 +64,11 @@ impl Wallet {
         self.balance_now(context)
     }
 
+    /// What reversals have still to recover: the next credits pay it first.
+    async fn debt(&self, context: &Context<'_>) -> Money {
+        money(context, self.row.as_ref().map_or(0, |row| row.debt), self.reference.currency().as_str())
+    }
+
     /// Movements, newest first. Without `first` and `last`, the first 20; more than 100 is BAD_USER_INPUT.
     async fn entries(
         &self,
@@ -93,13 +98,19 @@ impl Wallet {
     }
 }
 
-/// What moved value.
+/// What moved value. Values may be added.
 #[derive(Enum, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransactionKind {
+    /// A bonus that the app granted.
+    BonusGrant,
     /// A daily bonus.
     DailyBonus,
+    /// What a reversal could not recover, paid by a later credit.
+    DebtPayment,
     /// Money from outside, reported by a payment provider.
     Funding,
+    /// What was taken back.
+    Reversal,
     /// A signup bonus.
     SignupBonus,
     /// From member to member.
@@ -160,12 +171,15 @@ impl WalletEntry {
         match self.0.kind {
             Kind::DailyBonus => TransactionKind::DailyBonus,
             Kind::SignupBonus => TransactionKind::SignupBonus,
+            Kind::BonusGrant => TransactionKind::BonusGrant,
             Kind::Funding => TransactionKind::Funding,
             Kind::Transfer => TransactionKind::Transfer,
+            Kind::Reversal => TransactionKind::Reversal,
+            Kind::DebtPayment => TransactionKind::DebtPayment,
         }
     }
 
-    /// The sender's note.
+    /// The sender's note, or the reason that was given.
     async fn memo(&self) -> Option<&str> {
         self.0.memo.as_deref()
     }

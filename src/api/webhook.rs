@@ -197,7 +197,7 @@ impl From<NotFunded> for Refusal {
     fn from(reason: NotFunded) -> Self {
         let (code, field, message) = match reason {
             NotFunded::UnknownCurrency => ("INVALID_INPUT", "currency", "There is no such currency here."),
-            NotFunded::TooMuch => ("LIMIT_EXCEEDED", "amount", "The balance would pass 2^63 - 1."),
+            NotFunded::TooMuch => ("LIMIT_EXCEEDED", "amount", "The balance, or what is owed, would pass 2^63 - 1."),
         };
         Self { status: StatusCode::UNPROCESSABLE_ENTITY, code, field: Some(field), message: message.to_owned() }
     }

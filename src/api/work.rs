@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
 
-use super::caller::Caller;
+use super::caller::{Caller, Role};
 use super::overload::Works;
 use crate::cooldown::{Admission, Ended};
 use crate::error::{Deadline, Failure};
@@ -50,6 +50,13 @@ impl Request {
     /// The member who asks.
     pub(super) fn member(&self) -> Result<&Member, Failure> {
         self.caller.member().ok_or(Failure::Unauthenticated)
+    }
+
+    /// Whoever acts for the app: its back end, or an operator.
+    pub(super) fn trusted(&self) -> Result<&Member, Failure> {
+        let member = self.member()?;
+        let trusted = self.caller.has(Role::Service) || self.caller.has(Role::Operator);
+        if trusted { Ok(member) } else { Err(Failure::Forbidden) }
     }
 
     pub(super) fn admit(&self, response_key: &str, admission: Admission) {
@@ -98,6 +105,13 @@ pub(super) async fn to_its_end<T: Send + 'static>(
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(Failure::unknown(format!("the work ended without an answer: {panic}"))),
         Err(_) => Err(Failure::unknown("the deadline passed while the work was under way")),
+    }
+}
+
+/// None where there was nothing to do it to.
+impl<T: Outcome> Outcome for Option<T> {
+    fn ended(&self) -> Ended {
+        self.as_ref().map_or(Ended::Released, Outcome::ended)
     }
 }
 

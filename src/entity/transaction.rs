@@ -13,8 +13,10 @@ pub struct Model {
     pub kind: super::Kind,
     /// Unit of the entries.
     pub currency: String,
-    /// The sender's note.
+    /// The sender's note, or the reason that was given.
     pub memo: Option<String>,
+    /// On whose word the house moved it: the name in a service's or an operator's token, or the provider's.
+    pub actor: Option<String>,
     /// When it was posted.
     pub created_at: DateTimeUtc,
 }

@@ -17,6 +17,8 @@ pub struct Model {
     pub balance: i64,
     /// Sequence number of the newest entry.
     pub version: i64,
+    /// What reversals have still to recover, in minor units; the next credits pay it first, so whoever owes holds nothing.
+    pub debt: i64,
     /// When the first movement was posted.
     pub opened_at: DateTimeUtc,
 }

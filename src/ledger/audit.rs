@@ -53,7 +53,7 @@ struct Rule {
 
 /// The sum of a wallet's entries needs no adding up, and so no 128 bits: each `balance_after` follows from the one
 /// before, and the last one is the balance.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 18] = [
     Rule {
         demands: "the entries of a transaction sum to zero",
         broken: "SELECT {hex transaction_id} AS row FROM entries GROUP BY transaction_id HAVING SUM(amount) <> 0",
@@ -108,9 +108,52 @@ const RULES: [Rule; 11] = [
                  AND m.name = p.member AND e.amount = p.amount AND t.currency = p.currency)",
     },
     Rule {
+        demands: "a payment that was credited and is reversed was taken back whole",
+        broken: "SELECT p.provider || ' ' || p.reference AS row FROM payments p WHERE p.state = 'reversed' \
+                 AND p.transaction_id IS NOT NULL AND p.amount <> COALESCE((SELECT SUM(r.amount) FROM reversals r \
+                 WHERE r.original_id = p.transaction_id), 0)",
+    },
+    Rule {
         demands: "funding has its payment",
         broken: "SELECT {hex t.id} AS row FROM transactions t LEFT JOIN payments p ON p.transaction_id = t.id \
                  WHERE t.kind = 'funding' AND p.reference IS NULL",
+    },
+    Rule {
+        demands: "the reversals of a transaction do not exceed what it credited",
+        broken: "SELECT {hex r.original_id} AS row FROM reversals r GROUP BY r.original_id HAVING SUM(r.amount) > \
+                 COALESCE((SELECT MAX(e.amount) FROM entries e WHERE e.transaction_id = r.original_id \
+                 AND e.wallet_id IS NOT NULL), 0)",
+    },
+    Rule {
+        demands: "a reversal takes back what it says, from the receiver or as a debt",
+        broken: "SELECT {hex r.transaction_id} AS row FROM reversals r WHERE r.amount <> \
+                 COALESCE((SELECT -SUM(e.amount) FROM entries e WHERE e.transaction_id = r.transaction_id \
+                 AND e.amount < 0), 0)",
+    },
+    Rule {
+        demands: "a transaction of the kind reversal is one",
+        broken: "SELECT {hex t.id} AS row FROM transactions t LEFT JOIN reversals r ON r.transaction_id = t.id \
+                 WHERE (t.kind = 'reversal') <> (r.transaction_id IS NOT NULL)",
+    },
+    Rule {
+        demands: "a wallet owes what its debts say, and holds nothing while it owes",
+        broken: "SELECT {hex w.id} AS row FROM wallets w LEFT JOIN (SELECT wallet_id, SUM(remaining) AS remaining \
+                 FROM debts GROUP BY wallet_id) d ON d.wallet_id = w.id \
+                 WHERE w.debt <> COALESCE(d.remaining, 0) OR (w.debt > 0 AND w.balance > 0)",
+    },
+    Rule {
+        demands: "what members owe is what the house has to receive",
+        broken: "SELECT w.currency AS row FROM (SELECT currency, SUM(debt) AS debt FROM wallets GROUP BY currency) w \
+                 LEFT JOIN (SELECT t.currency, SUM(e.amount) AS amount FROM entries e \
+                 JOIN transactions t ON t.id = e.transaction_id WHERE e.house = 'receivable' GROUP BY t.currency) h \
+                 ON h.currency = w.currency WHERE w.debt + COALESCE(h.amount, 0) <> 0",
+    },
+    Rule {
+        demands: "what the house owes to senders of reversed transfers is what their debtors owe",
+        broken: "SELECT {hex t.id} AS row FROM transactions t JOIN reversals r ON r.transaction_id = t.id \
+                 JOIN debts d ON d.reversal_id = r.transaction_id \
+                 WHERE (d.creditor_id IS NOT NULL) <> EXISTS (SELECT 1 FROM entries e \
+                 WHERE e.transaction_id = t.id AND e.house = 'payable' AND e.amount = d.amount)",
     },
     Rule {
         demands: "an idempotency key points to a transaction or holds a refusal",
@@ -120,13 +163,15 @@ const RULES: [Rule; 11] = [
     },
 ];
 
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 11] = [
     "members",
     "wallets",
     "transactions",
     "entries",
     "claims",
     "idempotency_keys",
+    "reversals",
+    "debts",
     "payments",
     "payment_events",
     "payment_conflicts",

@@ -6,15 +6,19 @@
 //! | [`tx`] | layer 3: the one function that begins transactions, the lock order, retries, what a failed COMMIT means |
 //! | [`post`] | locked wallets, and the double-entry posting that only they can make |
 //! | [`payment`] | payments from outside: inserted once, locked before anybody decides |
+//! | [`reverse`] | taking back what was posted, whole or in part |
+//! | `debt` | what a reversal could not recover, paid by the next credits |
 //! | [`statement`] | reads: wallets, entries, claims |
 //! | [`audit`] | whether the books balance |
 //! | [`connect`] | connections with their time limits, and migration |
 
 pub mod audit;
 pub mod connect;
+mod debt;
 pub mod once;
 pub mod payment;
 pub mod post;
+pub mod reverse;
 pub mod statement;
 pub mod tx;
 

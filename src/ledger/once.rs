@@ -46,7 +46,7 @@ impl IdempotencyKey {
 #[derive(Debug, Clone)]
 pub struct Attempt {
     member: Member,
-    operation: &'static str,
+    operation: String,
     key: IdempotencyKey,
     fingerprint: [u8; 32],
 }
@@ -57,14 +57,20 @@ impl Attempt {
 
     /// Names an attempt. `arguments` are the parsed ones, each with its name: nothing derived from them and nothing of
     /// what the client selects, so that a retry may ask for other fields.
-    pub fn new(member: &Member, operation: &'static str, key: &IdempotencyKey, arguments: &[(&str, &str)]) -> Self {
+    pub fn new(
+        member: &Member,
+        operation: impl Into<String>,
+        key: &IdempotencyKey,
+        arguments: &[(&str, &str)],
+    ) -> Self {
+        let operation = operation.into();
         let mut hash = Sha256::new();
         let mut word = |text: &str| {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text.as_bytes());
         };
         word(Self::FINGERPRINT_VERSION);
-        word(operation);
+        word(&operation);
         for (name, value) in arguments {
             word(name);
             word(value);
@@ -150,7 +156,7 @@ impl Ledger {
         match (stored.transaction_id, stored.refusal) {
             (Some(id), _) => {
                 let entries = self.entries_of_transactions(&[id]).await?;
-                Ok(Answer::Done { receipt: Receipt { entries, wallets: Vec::new() }, replayed: true })
+                Ok(Answer::Done { receipt: Receipt { id, entries, wallets: Vec::new() }, replayed: true })
             }
             (None, Some(refusal)) => {
                 let refusal = serde_json::from_value(refusal)
@@ -212,7 +218,7 @@ impl Tx {
     async fn insert_key(&mut self, attempt: &Attempt) -> Result<bool, Interrupted> {
         let row = idempotency_key::ActiveModel {
             member_id: Set(attempt.member.id()),
-            operation: Set(attempt.operation.to_owned()),
+            operation: Set(attempt.operation.clone()),
             key: Set(attempt.key.0.clone()),
             fingerprint: Set(attempt.fingerprint.to_vec()),
             transaction_id: Set(Some(self.transaction_id)),
@@ -234,7 +240,7 @@ impl Tx {
 
     /// Reads the key's row with a statement of its own: the insert's snapshot is older than what it waited for.
     async fn read_key(&mut self, attempt: &Attempt) -> Result<Lost, Interrupted> {
-        let id = (attempt.member.id(), attempt.operation.to_owned(), attempt.key.0.clone());
+        let id = (attempt.member.id(), attempt.operation.clone(), attempt.key.0.clone());
         let row = idempotency_key::Entity::find_by_id(id).one(self.connection()?).await?;
         Ok(row.map_or(Lost::ToNobody, Lost::ToAnswer))
     }
@@ -252,7 +258,7 @@ impl Tx {
             .col_expr(idempotency_key::Column::Refusal, Expr::val(stored))
             .col_expr(idempotency_key::Column::ExpiresAt, Expr::val(self.clock.process_now() + retention))
             .filter(idempotency_key::Column::MemberId.eq(attempt.member.id()))
-            .filter(idempotency_key::Column::Operation.eq(attempt.operation))
+            .filter(idempotency_key::Column::Operation.eq(attempt.operation.as_str()))
             .filter(idempotency_key::Column::Key.eq(attempt.key.as_str()))
             .exec(self.connection()?)
             .await?;

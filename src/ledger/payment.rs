@@ -87,6 +87,11 @@ impl Notice {
         Ok(Self { provider: provider.clone(), event_id, reference, state, member, amount, currency })
     }
 
+    /// On whose word money moves.
+    pub fn actor(&self) -> String {
+        format!("provider {}", self.provider.as_str())
+    }
+
     /// How far the payment has come, by this notice.
     pub fn state(&self) -> PaymentState {
         self.state

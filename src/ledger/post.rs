@@ -59,6 +59,10 @@ impl WalletRef {
 #[derive(Debug)]
 pub struct LockedWallets {
     rows: Vec<wallet::Model>,
+    /// As they were when they were locked.
+    found: Vec<wallet::Model>,
+    /// Who they are.
+    names: Vec<WalletRef>,
 }
 
 /// The wallet does not cover the amount.
@@ -106,6 +110,8 @@ enum Side {
 /// What a committed posting says: its entries on members' wallets, and those wallets right after it.
 #[derive(Debug, Clone)]
 pub struct Receipt {
+    /// The transaction.
+    pub id: Uuid,
     /// The entries of members, not of the house.
     pub entries: Vec<EntryRow>,
     /// The wallets as the posting left them; empty when the receipt was read again later.
@@ -125,8 +131,8 @@ impl Receipt {
 }
 
 impl LockedWallets {
-    pub(super) fn of(rows: Vec<wallet::Model>) -> Self {
-        Self { rows }
+    pub(super) fn of(rows: Vec<wallet::Model>, names: Vec<WalletRef>) -> Self {
+        Self { found: rows.clone(), rows, names }
     }
 
     /// Whether the wallet has a row.
@@ -160,6 +166,39 @@ impl LockedWallets {
     }
 }
 
+impl LockedWallets {
+    /// The wallet owes an amount more.
+    pub(super) fn owe(&mut self, wallet: &WalletRef, amount: i64) -> Result<(), TooMuch> {
+        let row = self.rows.iter_mut().find(|row| row.id == wallet.id).ok_or(TooMuch)?;
+        row.debt = row.debt.checked_add(amount).ok_or(TooMuch)?;
+        Ok(())
+    }
+
+    /// The wallet owes an amount less.
+    pub(super) fn owe_less(&mut self, wallet: &WalletRef, amount: Amount) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.id == wallet.id) {
+            row.debt -= amount.minor_units();
+        }
+    }
+
+    /// A wallet that owes and has something, and how much of its debt it can pay.
+    pub(super) fn able_to_pay(&self) -> Option<(WalletRef, i64)> {
+        let row = self.rows.iter().find(|row| row.debt > 0 && row.balance > 0)?;
+        let wallet = self.names.iter().find(|wallet| wallet.id == row.id)?;
+        Some((wallet.clone(), Ord::min(row.balance, row.debt)))
+    }
+
+    /// Whether somebody owes more or less than before.
+    fn debts_moved(&self) -> bool {
+        self.rows.iter().zip(&self.found).any(|(now, found)| now.debt != found.debt)
+    }
+
+    /// The wallets that are not as they were found.
+    fn changed(self) -> Vec<wallet::Model> {
+        self.rows.into_iter().zip(self.found).filter(|(now, found)| now != found).map(|(now, _)| now).collect()
+    }
+}
+
 fn move_by(row: &mut wallet::Model, wallet: &WalletRef, amount: i64, balance_after: i64) -> Leg {
     row.balance = balance_after;
     row.version += 1;
@@ -170,6 +209,11 @@ impl Leg {
     /// The house gives an amount: the other side of a credit to a member.
     pub fn given_by(house: House, amount: Amount) -> Self {
         Self { side: Side::House(house), amount: -amount.minor_units() }
+    }
+
+    /// The house takes an amount.
+    pub fn taken_by(house: House, amount: Amount) -> Self {
+        Self { side: Side::House(house), amount: amount.minor_units() }
     }
 
     fn member(&self) -> Option<&Member> {
@@ -185,46 +229,62 @@ impl Leg {
 pub struct Purpose {
     /// What moves the value.
     pub kind: Kind,
-    /// Unit of both legs.
+    /// Unit of its legs.
     pub currency: CurrencyCode,
-    /// The sender's note.
+    /// The sender's note, or the reason that was given.
     pub memo: Option<String>,
+    /// On whose word the house moves it, where no member does.
+    pub actor: Option<String>,
     /// When it is posted; the process's clock if the operation read none.
     pub at: Option<DateTime<Utc>>,
 }
 
-impl Tx {
-    /// Moves value from the debit's side to the credit's: balances, transaction and entries. The wallets are used up, so
-    /// what was read under the lock is written once.
-    ///
+/// A transaction of the books before it is written: its legs sum to zero.
+pub(super) struct Posting {
+    transaction: transaction::Model,
+    legs: Vec<Leg>,
+}
+
+impl Posting {
     /// # Panics
     ///
     /// If the legs do not sum to zero: a mistake in an operation, which must never reach the books.
+    pub(super) fn new(id: Uuid, legs: Vec<Leg>, purpose: Purpose, at: DateTime<Utc>) -> Self {
+        assert!(legs.iter().any(|leg| leg.amount < 0), "somebody gives");
+        assert_eq!(legs.iter().map(|leg| i128::from(leg.amount)).sum::<i128>(), 0, "a posting sums to zero");
+        let Purpose { kind, currency, memo, actor, .. } = purpose;
+        let transaction = transaction::Model { id, kind, currency: currency.to_string(), memo, actor, created_at: at };
+        Self { transaction, legs }
+    }
+
+    /// The members' entries.
+    fn entries(&self) -> impl Iterator<Item = EntryRow> {
+        self.legs.iter().filter_map(|leg| receipt_line(&self.transaction, leg, &self.legs))
+    }
+}
+
+impl Tx {
+    /// Moves value between the legs' sides: balances, transaction and entries. Wallets that owe and have received pay first.
+    /// The locked wallets are used up, so what was read under the lock is written once.
+    ///
+    /// # Panics
+    ///
+    /// If the legs do not sum to zero.
     pub async fn post(
         &mut self,
-        wallets: LockedWallets,
-        debit: Leg,
-        credit: Leg,
+        mut wallets: LockedWallets,
+        legs: Vec<Leg>,
         purpose: Purpose,
     ) -> Result<Receipt, Interrupted> {
-        assert!(debit.amount < 0, "a debit takes");
-        assert_eq!(i128::from(debit.amount) + i128::from(credit.amount), 0, "a posting sums to zero");
-        let transaction = transaction::Model {
-            id: self.transaction_id,
-            kind: purpose.kind,
-            currency: purpose.currency.to_string(),
-            memo: purpose.memo,
-            created_at: purpose.at.unwrap_or_else(|| self.clock.process_now()),
-        };
-        let touched: Vec<_> =
-            wallets.rows.into_iter().filter(|row| touches(&debit, row) || touches(&credit, row)).collect();
-        self.write(&touched, &transaction, [&debit, &credit]).await?;
+        let at = purpose.at.unwrap_or_else(|| self.clock.process_now());
+        let mut postings = vec![Posting::new(self.transaction_id, legs, purpose, at)];
+        self.pay_debts(&mut wallets, &mut postings, at).await?;
+        let debts_moved = wallets.debts_moved();
+        let touched = wallets.changed();
+        self.write(&touched, debts_moved, &postings).await?;
         self.moved.extend(touched.iter().map(|row| (row.id, row.version)));
-        let entries = [(&debit, &credit), (&credit, &debit)];
-        Ok(Receipt {
-            entries: entries.into_iter().filter_map(|(leg, other)| receipt_line(&transaction, leg, other)).collect(),
-            wallets: touched,
-        })
+        // What was asked for comes first; the payments of debts after it are transactions of their own.
+        Ok(Receipt { id: self.transaction_id, entries: postings[0].entries().collect(), wallets: touched })
     }
 
     /// PostgreSQL writes all three tables in one statement, which is one round trip instead of three; SQLite allows
@@ -232,20 +292,25 @@ impl Tx {
     async fn write(
         &self,
         wallets: &[wallet::Model],
-        transaction: &transaction::Model,
-        legs: [&Leg; 2],
+        debts_moved: bool,
+        postings: &[Posting],
     ) -> Result<(), Interrupted> {
-        let balances = update_balances(wallets);
-        let transaction_row =
-            transaction::Entity::insert(transaction::ActiveModel::from(transaction.clone())).into_query();
-        let entry_rows = insert_entries(transaction.id, legs);
+        let transactions = postings.iter().map(|posting| transaction::ActiveModel::from(posting.transaction.clone()));
+        let transactions = transaction::Entity::insert_many(transactions).into_query();
+        let (entries, balances) = (insert_entries(postings), update_balances(wallets, debts_moved));
         let connection = self.connection()?;
-        let moved = if connection.get_database_backend() == DbBackend::Postgres {
-            connection.execute(&in_one_statement(balances, transaction_row, entry_rows)).await?;
+        let on_postgres = connection.get_database_backend() == DbBackend::Postgres;
+        let moved = if wallets.is_empty() {
+            // The house alone: a reversal of which nothing can be recovered from a wallet that owes already.
+            connection.execute(&transactions).await?;
+            connection.execute(&entries).await?;
+            0
+        } else if on_postgres {
+            connection.execute(&in_one_statement(balances, transactions, entries)).await?;
             wallets.len() as u64
         } else {
-            connection.execute(&transaction_row).await?;
-            connection.execute(&entry_rows).await?;
+            connection.execute(&transactions).await?;
+            connection.execute(&entries).await?;
             connection.execute(&balances).await?.rows_affected()
         };
         if moved == wallets.len() as u64 {
@@ -256,31 +321,29 @@ impl Tx {
     }
 }
 
-fn touches(leg: &Leg, row: &wallet::Model) -> bool {
-    matches!(&leg.side, Side::Wallet { wallet, .. } if wallet.id == row.id)
-}
-
-fn update_balances(wallets: &[wallet::Model]) -> UpdateStatement {
+fn update_balances(wallets: &[wallet::Model], debts_moved: bool) -> UpdateStatement {
     let by_wallet = |value: fn(&wallet::Model) -> i64| {
         wallets.iter().fold(CaseStatement::new(), |case, row| {
             case.case(Expr::col(wallet::Column::Id).eq(row.id), Expr::val(value(row)))
         })
     };
-    wallet::Entity::update_many()
+    let mut update = wallet::Entity::update_many()
         .col_expr(wallet::Column::Balance, by_wallet(|row| row.balance).into())
-        .col_expr(wallet::Column::Version, by_wallet(|row| row.version).into())
-        .filter(wallet::Column::Id.is_in(wallets.iter().map(|row| row.id)))
-        .into_query()
+        .col_expr(wallet::Column::Version, by_wallet(|row| row.version).into());
+    if debts_moved {
+        update = update.col_expr(wallet::Column::Debt, by_wallet(|row| row.debt).into());
+    }
+    update.filter(wallet::Column::Id.is_in(wallets.iter().map(|row| row.id))).into_query()
 }
 
-fn insert_entries(transaction_id: Uuid, legs: [&Leg; 2]) -> InsertStatement {
-    let row = |(line, leg): (i64, &Leg)| {
+fn insert_entries(postings: &[Posting]) -> InsertStatement {
+    let row = |id: Uuid, line: i64, leg: &Leg| {
         let (wallet_id, house, seq, balance_after) = match &leg.side {
             Side::Wallet { wallet, seq, balance_after } => (Some(wallet.id), None, Some(*seq), Some(*balance_after)),
             Side::House(house) => (None, Some(*house), None, None),
         };
         entry::ActiveModel {
-            transaction_id: Set(transaction_id),
+            transaction_id: Set(id),
             line: Set(line),
             wallet_id: Set(wallet_id),
             house: Set(house),
@@ -289,7 +352,10 @@ fn insert_entries(transaction_id: Uuid, legs: [&Leg; 2]) -> InsertStatement {
             balance_after: Set(balance_after),
         }
     };
-    entry::Entity::insert_many((0..).zip(legs).map(row)).into_query()
+    let rows = postings
+        .iter()
+        .flat_map(|posting| (0..).zip(&posting.legs).map(move |(line, leg)| row(posting.transaction.id, line, leg)));
+    entry::Entity::insert_many(rows).into_query()
 }
 
 fn in_one_statement(
@@ -308,8 +374,9 @@ fn in_one_statement(
     entries.with(all)
 }
 
-fn receipt_line(transaction: &transaction::Model, leg: &Leg, other: &Leg) -> Option<EntryRow> {
+fn receipt_line(transaction: &transaction::Model, leg: &Leg, legs: &[Leg]) -> Option<EntryRow> {
     let Side::Wallet { wallet, seq, balance_after } = &leg.side else { return None };
+    let other = legs.iter().filter_map(Leg::member).find(|other| *other != wallet.member());
     Some(EntryRow {
         wallet_id: wallet.id,
         seq: *seq,
@@ -320,6 +387,6 @@ fn receipt_line(transaction: &transaction::Model, leg: &Leg, other: &Leg) -> Opt
         kind: transaction.kind,
         memo: transaction.memo.clone(),
         created_at: transaction.created_at,
-        counterparty: other.member().map(|member| Counterparty { id: member.id(), name: member.name().to_owned() }),
+        counterparty: other.map(|member| Counterparty { id: member.id(), name: member.name().to_owned() }),
     })
 }

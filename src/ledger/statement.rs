@@ -229,7 +229,7 @@ struct FlatEntry {
     counterparty_name: Option<String>,
 }
 
-/// Entries with their transaction and, through the transaction's other line, the member on the other side.
+/// Entries with their transaction and, through the transaction's other lines, the member on the other side.
 fn entry_rows() -> Select<entry::Entity> {
     let other = Alias::new("other");
     let mut select = entry::Entity::find()
@@ -263,7 +263,11 @@ fn entry_rows() -> Select<entry::Entity> {
             other.clone(),
             Expr::col((other.clone(), entry::Column::TransactionId))
                 .equals((entry::Entity, entry::Column::TransactionId))
-                .and(Expr::col((other.clone(), entry::Column::Line)).not_equals((entry::Entity, entry::Column::Line))),
+                // At most one other member takes part; the house's lines have no wallet, and so are not found.
+                .and(
+                    Expr::col((other.clone(), entry::Column::WalletId))
+                        .not_equals((entry::Entity, entry::Column::WalletId)),
+                ),
         )
         .join(
             JoinType::LeftJoin,

@@ -1,8 +1,9 @@
 //! Layer 3: transactions and row locks.
 //!
 //! [`Ledger::transact`] is the one function that begins a money transaction. A [`Tx`] lives only inside it, and whatever
-//! waits for another transaction waits in one order: key or claim, then a payment, then wallets to open in (member, currency) order, then
-//! wallets to lock in id order, in one statement. So no two transactions can wait for each other.
+//! waits for another transaction waits in one order: key or claim, then a payment, then the transaction to reverse, then wallets
+//! to open in (member, currency) order, then wallets to lock in id order, in one statement. So no two transactions can wait for
+//! each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Tx {
     deadline: Deadline,
     /// Wallets that had no row when this work was tried before, in the order in which they are opened.
     to_open: Vec<WalletRef>,
+    /// Wallets that turned out to be needed when this work was tried before: creditors of those that it credits.
+    to_lock: Vec<WalletRef>,
     /// The wallets that this transaction moves, and the versions that they come to.
     pub(super) moved: Vec<(Uuid, Version)>,
 }
@@ -64,6 +67,8 @@ pub enum Stop<Refusal> {
 pub enum Interrupted {
     /// A wallet has no row yet. Begin again and open it before any wallet is locked, to keep the order.
     Open(WalletRef),
+    /// Wallets that are owed something must be locked together with the others. Begin again, to keep the order.
+    Lock(Vec<WalletRef>),
     /// The database asks to run the whole transaction again.
     Again(DbErr),
     /// No answer.
@@ -86,6 +91,12 @@ impl From<Failure> for Interrupted {
     }
 }
 
+impl<R> From<Failure> for Stop<R> {
+    fn from(failure: Failure) -> Self {
+        Self::Interrupted(failure.into())
+    }
+}
+
 impl<R> From<Interrupted> for Stop<R> {
     fn from(interrupted: Interrupted) -> Self {
         Self::Interrupted(interrupted)
@@ -104,10 +115,10 @@ impl Ledger {
         deadline: Deadline,
         work: &W,
     ) -> Result<Result<W::Done, W::Refusal>, Failure> {
-        let mut to_open: Vec<WalletRef> = Vec::new();
+        let (mut to_open, mut to_lock): (Vec<WalletRef>, Vec<WalletRef>) = Default::default();
         let mut retries = 0;
         loop {
-            let mut tx = self.begin(deadline, to_open.clone()).await?;
+            let mut tx = self.begin(deadline, to_open.clone(), to_lock.clone()).await?;
             let interrupted = match work.run(&mut tx).await {
                 Ok(done) => {
                     let moved = std::mem::take(&mut tx.moved);
@@ -130,6 +141,7 @@ impl Ledger {
             match interrupted {
                 Interrupted::Failed(failure) => return Err(failure),
                 Interrupted::Open(wallet) => open_once(&mut to_open, wallet)?,
+                Interrupted::Lock(wallets) => lock_too(&mut to_lock, wallets)?,
                 Interrupted::Again(error) if retries == MOST_RETRIES => {
                     return Err(Failure::Unavailable(into_cause(error)));
                 }
@@ -142,7 +154,7 @@ impl Ledger {
         }
     }
 
-    async fn begin(&self, deadline: Deadline, to_open: Vec<WalletRef>) -> Result<Tx, Failure> {
+    async fn begin(&self, deadline: Deadline, to_open: Vec<WalletRef>, to_lock: Vec<WalletRef>) -> Result<Tx, Failure> {
         in_time(deadline)?;
         let options = TransactionOptions {
             // A deferred transaction that reads and then writes fails where another wrote in between.
@@ -160,6 +172,7 @@ impl Ledger {
             transaction_id: Uuid::now_v7(),
             deadline,
             to_open,
+            to_lock,
             moved: Vec::new(),
         })
     }
@@ -180,8 +193,11 @@ impl Tx {
 
     /// Locks the wallets that exist, in id order, in one statement, and reads them as they are under the lock.
     pub async fn lock_wallets(&mut self, wanted: &[&WalletRef]) -> Result<LockedWallets, Interrupted> {
+        let mut names: Vec<_> = wanted.iter().copied().chain(&self.to_lock).cloned().collect();
+        names.sort_by_key(WalletRef::id);
+        names.dedup();
         let select = wallet::Entity::find()
-            .filter(wallet::Column::Id.is_in(wanted.iter().map(|wallet| wallet.id())))
+            .filter(wallet::Column::Id.is_in(names.iter().map(WalletRef::id)))
             .order_by_asc(wallet::Column::Id)
             // The key columns of a wallet never change, so the weaker lock is enough, and it lets foreign keys be
             // checked meanwhile. SQLite has no row locks: BEGIN IMMEDIATE has locked everything.
@@ -189,7 +205,7 @@ impl Tx {
         let started = std::time::Instant::now();
         let rows = select.all(self.connection()?).await?;
         metrics::histogram!("largesse_wallet_lock_seconds").record(started.elapsed().as_secs_f64());
-        Ok(LockedWallets::of(rows))
+        Ok(LockedWallets::of(rows, names))
     }
 
     /// Whether this work was tried before and found a wallet without a row.
@@ -206,6 +222,7 @@ impl Tx {
                 currency: Set(wallet.currency().to_string()),
                 balance: Set(0),
                 version: Set(0),
+                debt: Set(0),
                 opened_at: Set(self.clock.process_now()),
             };
             // Whatever constraint says that the wallet is there: two writers at once may meet at either.
@@ -280,6 +297,15 @@ fn open_once(to_open: &mut Vec<WalletRef>, wallet: WalletRef) -> Result<(), Fail
             Ok(())
         }
     }
+}
+
+/// A wallet that was locked and still is asked for would make the loop turn for ever.
+fn lock_too(to_lock: &mut Vec<WalletRef>, wallets: Vec<WalletRef>) -> Result<(), Failure> {
+    if wallets.iter().all(|wallet| to_lock.contains(wallet)) {
+        return Err(Failure::internal("a creditor's wallet could not be locked"));
+    }
+    to_lock.extend(wallets);
+    Ok(())
 }
 
 /// 5 to 10 ms after the first failure, twice as much after each further one: together far below the deadline.

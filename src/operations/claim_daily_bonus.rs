@@ -65,9 +65,14 @@ impl Work for ClaimDailyBonus {
         }
         let credit = wallets.credit(wallet, standing.amount)?;
         let debit = Leg::given_by(House::Issuance, standing.amount);
-        let purpose =
-            Purpose { kind: Kind::DailyBonus, currency: wallet.currency().clone(), memo: None, at: Some(now) };
-        let receipt = tx.post(wallets, debit, credit, purpose).await?;
+        let purpose = Purpose {
+            kind: Kind::DailyBonus,
+            currency: wallet.currency().clone(),
+            memo: None,
+            actor: None,
+            at: Some(now),
+        };
+        let receipt = tx.post(wallets, vec![debit, credit], purpose).await?;
         Ok(Claimed { claim, receipt })
     }
 }

@@ -59,9 +59,14 @@ impl Work for ClaimSignupBonus {
         }
         let credit = wallets.credit(wallet, *amount)?;
         let debit = Leg::given_by(House::Issuance, *amount);
-        let purpose =
-            Purpose { kind: Kind::SignupBonus, currency: wallet.currency().clone(), memo: None, at: Some(now) };
-        let receipt = tx.post(wallets, debit, credit, purpose).await?;
+        let purpose = Purpose {
+            kind: Kind::SignupBonus,
+            currency: wallet.currency().clone(),
+            memo: None,
+            actor: None,
+            at: Some(now),
+        };
+        let receipt = tx.post(wallets, vec![debit, credit], purpose).await?;
         Ok(Claimed { claim, receipt })
     }
 }

@@ -4,10 +4,12 @@
 //! [`effect_of`].
 
 use super::App;
+use crate::amount::Amount;
 use crate::entity::{House, Kind, PaymentState, payment};
 use crate::error::{Deadline, Failure};
 use crate::ledger::payment::{Heard, Notice};
 use crate::ledger::post::{Leg, Purpose, TooMuch, WalletRef};
+use crate::ledger::reverse::Posted;
 use crate::ledger::tx::{Stop, Tx, Work};
 
 /// What became of a notice.
@@ -30,7 +32,7 @@ pub enum Funded {
 pub enum NotFunded {
     /// Wallets have no such currency.
     UnknownCurrency,
-    /// The balance would pass 2^63 - 1.
+    /// The balance, or what is owed, would pass 2^63 - 1.
     TooMuch,
 }
 
@@ -113,42 +115,46 @@ impl Work for Funding {
             Heard::AnotherUnderThisId => return Err(Stop::Refused(Undone::Conflict)),
         }
         let (state, effect) = effect_of(notice.state(), payment.state);
-        match effect {
-            Effect::Credit => {
-                self.credit(tx).await?;
-                tx.move_payment(&payment, state, Some(tx.transaction_id())).await?;
-                Ok(Funded::Credited)
-            }
-            Effect::TakeBack => {
-                take_back(tx, &payment).await?;
-                tx.move_payment(&payment, state, payment.transaction_id).await?;
-                Ok(Funded::TakenBack)
-            }
-            Effect::Nothing => {
-                if state != payment.state {
-                    tx.move_payment(&payment, state, payment.transaction_id).await?;
-                }
-                Ok(Funded::Noted)
-            }
+        let (funded, transaction_id) = match effect {
+            Effect::Nothing => (Funded::Noted, payment.transaction_id),
+            Effect::Credit => (self.credit(tx).await?, Some(tx.transaction_id())),
+            Effect::TakeBack => (self.take_back(tx, &payment).await?, payment.transaction_id),
+        };
+        if state != payment.state {
+            tx.move_payment(&payment, state, transaction_id).await?;
         }
+        Ok(funded)
     }
 }
 
 impl Funding {
-    async fn credit(&self, tx: &mut Tx) -> Result<(), Stop<Undone>> {
+    async fn credit(&self, tx: &mut Tx) -> Result<Funded, Stop<Undone>> {
         let Self { notice, wallet } = self;
         tx.welcome(notice.member()).await?;
         let mut wallets = tx.lock_wallets(&[wallet]).await?;
         let credit = wallets.credit(wallet, notice.amount())?;
         let debit = Leg::given_by(House::Funding, notice.amount());
-        let purpose = Purpose { kind: Kind::Funding, currency: notice.currency().clone(), memo: None, at: None };
-        tx.post(wallets, debit, credit, purpose).await?;
-        Ok(())
+        let purpose = Purpose {
+            kind: Kind::Funding,
+            currency: notice.currency().clone(),
+            memo: None,
+            actor: Some(notice.actor()),
+            at: None,
+        };
+        tx.post(wallets, vec![debit, credit], purpose).await?;
+        Ok(Funded::Credited)
     }
-}
 
-async fn take_back(_: &mut Tx, _: &payment::Model) -> Result<(), Stop<Undone>> {
-    Err(crate::ledger::tx::Interrupted::from(Failure::internal("payments cannot be reversed")).into())
+    /// Takes back what is left of the credit, for an operator may have reversed some of it before. What was spent is owed.
+    async fn take_back(&self, tx: &mut Tx, payment: &payment::Model) -> Result<Funded, Stop<Undone>> {
+        let Self { notice, wallet } = self;
+        let credited_by = payment.transaction_id.ok_or_else(|| Failure::internal("a payment that nothing credited"))?;
+        let posted = Posted::of_payment(credited_by, wallet.clone(), notice.amount());
+        let original = tx.lock_posted(posted).await?;
+        let Some(left) = Amount::new(original.remaining()) else { return Ok(Funded::Noted) };
+        tx.reverse(original, left, None, notice.actor()).await?;
+        Ok(Funded::TakenBack)
+    }
 }
 
 #[cfg(test)]

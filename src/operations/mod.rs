@@ -3,6 +3,8 @@
 pub mod claim_daily_bonus;
 pub mod claim_signup_bonus;
 pub mod fund_wallet;
+pub mod grant_bonus;
+pub mod reverse_transaction;
 pub mod transfer;
 
 use std::ops::Deref;
@@ -47,6 +49,54 @@ impl Deref for App {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// An input value that is not acceptable. Nothing is stored for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidInput {
+    /// The field inside `input`.
+    pub field: &'static str,
+    /// English text for developers.
+    pub message: String,
+}
+
+impl InvalidInput {
+    fn of(field: &'static str, message: &str) -> Self {
+        Self { field, message: message.to_owned() }
+    }
+}
+
+/// The longest note or reason, in characters: what fits a push message's line.
+pub const LONGEST_MEMO: usize = 140;
+
+/// What a member reads beside an entry: a sender's note, or the reason that the house gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memo(String);
+
+impl Memo {
+    /// Reads a note; it may be empty.
+    pub fn parse(field: &'static str, text: String) -> Result<Self, InvalidInput> {
+        if text.chars().count() > LONGEST_MEMO {
+            return Err(InvalidInput::of(field, &format!("`{field}` must have at most {LONGEST_MEMO} characters.")));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidInput::of(field, &format!("`{field}` must not contain control characters.")));
+        }
+        Ok(Self(text))
+    }
+
+    /// Reads a reason: the house's books must not be without one.
+    pub fn parse_reason(text: String) -> Result<Self, InvalidInput> {
+        if text.trim().is_empty() {
+            return Err(InvalidInput::of("reason", "`reason` must not be empty."));
+        }
+        Self::parse("reason", text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

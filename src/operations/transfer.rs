@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::App;
+use super::{App, InvalidInput, Memo};
 use crate::amount::{Amount, CurrencyCode};
 use crate::config::{Settings, TransferSettings};
 use crate::entity::Kind;
@@ -18,17 +18,8 @@ pub struct Transfer {
     to: Member,
     amount: Amount,
     currency: CurrencyCode,
-    memo: Option<String>,
+    memo: Option<Memo>,
     key: IdempotencyKey,
-}
-
-/// An input value that is not acceptable. Nothing is stored for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidInput {
-    /// The field inside `input`.
-    pub field: &'static str,
-    /// English text for developers.
-    pub message: String,
 }
 
 /// Why a transfer moved nothing. Stored as its key's answer, so what is named here may be read again years later.
@@ -71,9 +62,6 @@ impl From<TooMuch> for TransferRefusal {
     }
 }
 
-/// The longest note, in characters: what fits a push message's line.
-pub const LONGEST_MEMO: usize = 140;
-
 impl Transfer {
     /// Reads the arguments, the way the client sent them.
     pub fn parse(
@@ -84,19 +72,20 @@ impl Transfer {
         memo: Option<String>,
         key: IdempotencyKey,
     ) -> Result<Self, InvalidInput> {
-        let invalid = |field, message: &str| InvalidInput { field, message: message.to_owned() };
-        let to = Member::parse(to).map_err(|error| invalid("to", &format!("`to` {error}.")))?;
-        let amount = Amount::new(amount).ok_or_else(|| invalid("amount", "`amount` must be greater than zero."))?;
+        let to = Member::parse(to).map_err(|error| InvalidInput::of("to", &format!("`to` {error}.")))?;
+        let amount =
+            Amount::new(amount).ok_or_else(|| InvalidInput::of("amount", "`amount` must be greater than zero."))?;
         match settings.currency(currency.as_str()) {
-            None => return Err(invalid("currency", "There is no such currency here.")),
+            None => return Err(InvalidInput::of("currency", "There is no such currency here.")),
             Some(known) if !known.transferable => {
-                return Err(invalid("currency", "This currency cannot be sent to other members."));
+                return Err(InvalidInput::of("currency", "This currency cannot be sent to other members."));
             }
             Some(_) => {}
         }
-        if let Some(text) = &memo {
-            check_memo(settings, text).map_err(|message| invalid("memo", message))?;
+        if memo.is_some() && !settings.transfer.memo {
+            return Err(InvalidInput::of("memo", "Notes are switched off."));
         }
+        let memo = memo.map(|memo| Memo::parse("memo", memo)).transpose()?;
         Ok(Self { to, amount, currency, memo, key })
     }
 
@@ -104,7 +93,7 @@ impl Transfer {
         let amount = self.amount.minor_units().to_string();
         let mut arguments =
             vec![("to", self.to.name()), ("amount", amount.as_str()), ("currency", self.currency.as_str())];
-        arguments.extend(self.memo.as_deref().map(|memo| ("memo", memo)));
+        arguments.extend(self.memo.as_ref().map(|memo| ("memo", memo.as_str())));
         Attempt::new(sender, "transfer", &self.key, &arguments)
     }
 
@@ -117,19 +106,6 @@ impl Transfer {
             _ => Ok(()),
         }
     }
-}
-
-fn check_memo(settings: &Settings, memo: &str) -> Result<(), &'static str> {
-    if !settings.transfer.memo {
-        return Err("Notes are switched off.");
-    }
-    if memo.chars().count() > LONGEST_MEMO {
-        return Err("`memo` must have at most 140 characters.");
-    }
-    if memo.chars().any(char::is_control) {
-        return Err("`memo` must not contain control characters.");
-    }
-    Ok(())
 }
 
 /// Moves the value.
@@ -176,8 +152,13 @@ impl Work for Sending {
         }
         request.check_limits(limits).map_err(Stop::Refused)?;
         let credit = wallets.credit(to, request.amount)?;
-        let purpose =
-            Purpose { kind: Kind::Transfer, currency: request.currency.clone(), memo: request.memo.clone(), at: None };
-        Ok(tx.post(wallets, debit, credit, purpose).await?)
+        let purpose = Purpose {
+            kind: Kind::Transfer,
+            currency: request.currency.clone(),
+            memo: request.memo.as_ref().map(|memo| memo.as_str().to_owned()),
+            actor: None,
+            at: None,
+        };
+        Ok(tx.post(wallets, vec![debit, credit], purpose).await?)
     }
 }

@@ -149,6 +149,13 @@ impl World {
         Self::start(database, url, settings, folder, redis_is_there).await
     }
 
+    /// One on a database that is there already, with the cooldown off.
+    pub(crate) async fn at(database: Database, url: String, folder: Option<std::sync::Arc<tempfile::TempDir>>) -> Self {
+        let mut settings = Settings::default();
+        settings.cooldown.enabled = false;
+        Self::start(database, url, settings, folder, false).await
+    }
+
     /// Another process on the same database and Redis, with the same settings or others.
     pub(crate) async fn another(&self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = self.settings.clone();
@@ -367,6 +374,12 @@ pub(crate) fn token(member: &str) -> String {
     tokens(&Settings::default()).mint(&Member::parse(member).unwrap(), &[], Duration::from_hours(1)).expect("a token")
 }
 
+/// A token with a role, for whoever acts for the app.
+pub(crate) fn trusted_token(name: &str, role: &str) -> String {
+    let (member, roles) = (Member::parse(name).unwrap(), [role.to_owned()]);
+    tokens(&Settings::default()).mint(&member, &roles, Duration::from_hours(1)).expect("a token")
+}
+
 /// Waits for a condition, looking often; fails after ten seconds.
 pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = std::time::Instant::now();
@@ -401,6 +414,22 @@ pub(crate) async fn fresh_database(database: Database) -> (String, Option<std::s
             let name = format!("test_{}_{}", std::process::id(), unique());
             let template = TEMPLATE.get_or_init(make_template).await;
             run_on_server(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await;
+            (database_url(&name), None)
+        }
+    }
+}
+
+/// A database of the test's own without tables.
+pub(crate) async fn empty_database(database: Database) -> (String, Option<std::sync::Arc<tempfile::TempDir>>) {
+    match database {
+        Database::Sqlite => {
+            let folder = tempfile::tempdir().expect("a folder");
+            let url = format!("sqlite:{}?mode=rwc", folder.path().join("largesse.db").display());
+            (url, Some(std::sync::Arc::new(folder)))
+        }
+        Database::Postgres => {
+            let name = format!("empty_{}_{}", std::process::id(), unique());
+            run_on_server(&format!("CREATE DATABASE {name}")).await;
             (database_url(&name), None)
         }
     }
