@@ -36,4 +36,4 @@ fmt: ## Format the code
 	cargo fmt --all
 
 clean-web: ## Remove the files that npm fetched
-	rm -rf web/node_modules tests/browser/node_modules tests/conformance/node_modules
+	rm -rf web/node_modules tests/*/node_modules

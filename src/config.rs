@@ -70,6 +70,8 @@ pub struct TokenSettings {
     pub secret: Option<SecretString>,
     /// Instead of a secret, the file or the URL where the identity provider publishes its public keys.
     pub jwks: Option<String>,
+    /// The PEM file of the authority that vouches for the identity provider; without it, the public ones do.
+    pub jwks_ca_file: Option<PathBuf>,
     /// How often the keys are fetched again.
     pub jwks_refresh_seconds: u64,
     /// The claim that holds the member's name.
@@ -347,6 +349,7 @@ impl Default for Settings {
             token: TokenSettings {
                 secret: None,
                 jwks: None,
+                jwks_ca_file: None,
                 jwks_refresh_seconds: 300,
                 member_claim: "sub".to_owned(),
                 roles_claim: "roles".to_owned(),
@@ -662,13 +665,14 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 13] = [
+    const TEXTS: [&str; 14] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
         "documents.trusted",
         "token.secret",
         "token.jwks",
+        "token.jwks_ca_file",
         "token.member_claim",
         "token.roles_claim",
         "token.issuer",

@@ -29,7 +29,7 @@
 //!
 //! 1. `api/over_http.rs` reads the body, the token (`api/token.rs`) and the clock: from here on the request has a
 //!    [`Deadline`](error::Deadline), after which no statement, retry or COMMIT of it starts.
-//! 2. `api/limits.rs` counts what the document asks for, and scalars refuse what is malformed while it is validated: no
+//! 2. `api/persisted.rs` says whether the document may run, or which one is named. `api/limits.rs` counts what the document asks for, and scalars refuse what is malformed while it is validated: no
 //!    resolver runs, no lock is taken.
 //! 3. `api/guard.rs` meets the field `transfer` and asks [`Cooldown::attempt`](cooldown::Cooldown::attempt). Refused, the
 //!    field is null with `COOLDOWN_ACTIVE` beside it, and that was all. Admitted, there is an

@@ -10,7 +10,7 @@ use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::world::identity_provider::{IdentityProvider, KeyPair, Published, signed};
+use crate::world::identity_provider::{IdentityProvider, KeyPair, Published, TlsProvider, signed};
 use crate::world::{Answer, Database, Locks, World, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,6 +222,21 @@ async fn a_provider_that_is_away_at_the_start_is_asked_again() {
     wait_until("the keys are there", async || world.get("/readyz").await.0 == 200).await;
     assert_eq!(member(&ask(&world, &token).await), Some("alice"));
     world.end().await;
+}
+
+/// Over TLS, a private authority vouches where the setting says so, and nobody else is believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_authority_vouches_for_the_provider() {
+    let key = KeyPair::ed25519("e");
+    let provider = TlsProvider::start(&json!({ "keys": [key.public()] }));
+    let token = key.token(&claims("alice"));
+    let world = world_with(&provider.url, |settings| settings.token.jwks_ca_file = Some(provider.certificate())).await;
+    assert_eq!(member(&ask(&world, &token).await), Some("alice"));
+    world.end().await;
+    let suspicious = start(&provider.url, |_| {}).await;
+    assert_eq!(ask(&suspicious, &token).await.code(), Some("UNAVAILABLE"));
+    assert_eq!(suspicious.get("/readyz").await.0, 503);
+    suspicious.end().await;
 }
 
 const ISSUER: &str = "https://id.example";

@@ -28,8 +28,8 @@ pub(super) struct Prepared {
     pub(super) candidate: Option<Candidate>,
 }
 
-/// Finds the document that is named, refuses what may not run, parses it, unless it was parsed before, refuses what asks for too much or runs something twice, and gives each
-/// variable its value.
+/// Finds the document that is named, parses it, unless it was parsed before, refuses what may not run, asks for too much or
+/// runs something twice, and gives each variable its value.
 pub(super) fn prepare(
     mut request: Request,
     persisted: &Persisted,
@@ -70,17 +70,20 @@ pub(super) fn check_parsed(
     twice_selected(document).map_or(Ok(()), |key| Err(twice(key)))
 }
 
-/// What kind of operation the request would run; None where that cannot be read.
+/// What kind of operation the request would run; None where that cannot be read. From here on the request holds the text
+/// that was judged: a hash that is unknown now cannot stand for a mutation a moment later.
 pub(super) fn operation_type(
     request: &mut Request,
     persisted: &Persisted,
     limits: &LimitSettings,
-) -> Option<OperationType> {
-    limits::check_text(&request.query, limits).ok()?;
-    persisted.resolve(request).ok()?;
+) -> ServerResult<Option<OperationType>> {
+    if limits::check_text(&request.query, limits).is_err() {
+        return Ok(None);
+    }
+    persisted.resolve(request)?;
     let name = request.operation_name.clone();
-    let document = request.parsed_query().ok()?;
-    chosen(document, name.as_deref()).map(|operation| operation.ty)
+    let Ok(document) = request.parsed_query() else { return Ok(None) };
+    Ok(chosen(document, name.as_deref()).map(|operation| operation.ty))
 }
 
 /// Gives every variable of the operation a value, and refuses the request where one has none.

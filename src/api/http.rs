@@ -179,8 +179,8 @@ async fn look_at_watched(app: App, stop: Shutdown) {
 /// What the `@specifiedBy` URLs of the schema point to.
 const SCALARS: &str = include_str!("../../docs/scalars.md");
 
-/// Whether this process should get requests. Without the database or the keys of tokens it cannot work; without Redis it can, unless some action
-/// is set to refuse then.
+/// Whether this process should get requests. Without the database or the keys of tokens it cannot work; without Redis it
+/// can, unless some action is set to refuse then.
 async fn readyz(State(front): State<Arc<Front>>) -> (StatusCode, &'static str) {
     if front.draining.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping");

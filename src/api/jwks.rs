@@ -23,7 +23,11 @@ const COORDINATE_BYTES: usize = 32;
 
 /// Keys that can verify a token: at least one.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct Keys {
+    keys: Vec<Key>,
+    /// Why each other key of the set cannot.
+    left_out: Vec<&'static str>,
+}
 
 /// A key and the one algorithm that it verifies.
 #[derive(Debug)]
@@ -52,8 +56,6 @@ pub(super) enum NotKeys {
     Shape,
     #[error("none of its keys can be used: {0}")]
     NoneFits(String),
-    #[error("it has two keys with the kid and the algorithm of another")]
-    Twice,
 }
 
 #[derive(Deserialize)]
@@ -81,34 +83,24 @@ impl Keys {
     /// Reads a set. Keys for other purposes stand in it quite usually, so what cannot be used is left out.
     pub(super) fn parse(text: &[u8]) -> Result<Self, NotKeys> {
         let published: Published = serde_json::from_slice(text).map_err(|_| NotKeys::Shape)?;
-        let (mut keys, mut reasons) = (Vec::<Key>::new(), Vec::new());
+        let (mut keys, mut left_out) = (Vec::<Key>::new(), Vec::new());
         for value in published.keys {
             match Key::parse(value) {
-                Ok(key)
-                    if keys
-                        .iter()
-                        .any(|other| other.id == key.id && other.algorithm == key.algorithm && key.id.is_some()) =>
-                {
-                    return Err(NotKeys::Twice);
-                }
+                Ok(key) if keys.iter().any(|other| other.is_called_like(&key)) => left_out.push("a key is there twice"),
                 Ok(key) => keys.push(key),
-                Err(reason) => reasons.push(reason),
+                Err(reason) => left_out.push(reason),
             }
         }
         if keys.is_empty() {
-            reasons.dedup();
-            return Err(NotKeys::NoneFits(if reasons.is_empty() {
-                "it is empty".to_owned()
-            } else {
-                reasons.join("; ")
-            }));
+            let reasons = if left_out.is_empty() { "it is empty".to_owned() } else { left_out.join("; ") };
+            return Err(NotKeys::NoneFits(reasons));
         }
-        Ok(Self(keys))
+        Ok(Self { keys, left_out })
     }
 
     /// The key for a token whose header says this. The header chooses among keys; how a key is used, it cannot say.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, NoKey> {
-        let named = self.0.iter().filter(|key| id.is_none() || key.id.as_deref() == id);
+        let named = self.keys.iter().filter(|key| id.is_none() || key.id.as_deref() == id);
         let mut fitting = named.clone().filter(|key| key.algorithm == algorithm);
         match (fitting.next(), fitting.next(), id) {
             (Some(key), None, _) => Ok(key),
@@ -119,11 +111,20 @@ impl Keys {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
+    }
+
+    pub(super) fn left_out(&self) -> &[&'static str] {
+        &self.left_out
     }
 }
 
 impl Key {
+    /// Whether a token's header could mean either of the two.
+    fn is_called_like(&self, other: &Self) -> bool {
+        self.id.is_some() && self.id == other.id && self.algorithm == other.algorithm
+    }
+
     fn parse(value: Value) -> Result<Self, &'static str> {
         let jwk: Jwk = serde_json::from_value(value).map_err(|_| "a key is malformed")?;
         if jwk.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
@@ -269,7 +270,8 @@ mod tests {
             assert_eq!(Keys::parse(text.as_bytes()).unwrap_err(), NotKeys::Shape, "{text}");
         }
         assert!(matches!(parse(&[]), Err(NotKeys::NoneFits(_))));
-        assert_eq!(parse(&[ed25519("a"), ed25519("a")]).unwrap_err(), NotKeys::Twice);
+        let twice = parse(&[ed25519("a"), ed25519("a"), ed25519("b")]).unwrap();
+        assert_eq!((twice.len(), twice.left_out()), (2, ["a key is there twice"].as_slice()));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ const LARGEST_SET_BYTES: usize = 256 << 10;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// Where a set is published.
-pub(super) enum Source {
+enum Source {
     /// Read again like a URL, since whoever mounts a file may replace it.
     File(PathBuf),
     Url(reqwest::Url, reqwest::Client),
@@ -98,7 +98,7 @@ enum FetchError {
 impl KeySet {
     /// Finds the source. A file must be good at once; a URL may be away for a while.
     pub(super) fn open(source: &str, settings: &TokenSettings) -> Result<Self, ConfigError> {
-        let source = Source::parse(source)?;
+        let source = Source::parse(source, settings.jwks_ca_file.as_deref())?;
         let first = match &source {
             Source::File(path) => Some(read_file(path).map_err(|error| ConfigError::because(SETTING, &error))?),
             Source::Url(..) => None,
@@ -126,10 +126,12 @@ impl KeySet {
                     self.interval
                 }
                 Err(error) => {
-                    tracing::warn!(source = %self.source, %error, "the keys of tokens could not be fetched; those of before stay");
+                    let message = "the keys of tokens could not be fetched; those of before stay";
+                    tracing::warn!(source = %self.source, %error, "{message}");
                     self.published.send_modify(|published| (published.failed, published.answered) = (true, answers));
+                    let pause = retry;
                     retry = (retry * 2).min(self.interval);
-                    retry.min(self.interval)
+                    pause
                 }
             };
             // Either way it is time to fetch.
@@ -138,7 +140,7 @@ impl KeySet {
     }
 
     fn publish_keys(&self, keys: Keys, answers: u64) {
-        tracing::debug!(source = %self.source, keys = keys.len(), "the keys of tokens are fetched");
+        tracing::debug!(source = %self.source, keys = keys.len(), left_out = ?keys.left_out(), "the keys of tokens are fetched");
         let keys = Some(Arc::new(keys));
         self.published.send_replace(Published { keys, failed: false, answered: answers });
     }
@@ -159,9 +161,9 @@ impl KeySet {
             let published = self.published.borrow().clone();
             match published.keys.as_ref().map(|keys| keys.find(id, algorithm).map(&read)) {
                 Some(Ok(result)) => Ok(result),
-                Some(Err(NoKey::UnknownId)) | None if published.failed => Err(Missing::Set),
-                None => Err(Missing::Set),
+                Some(Err(NoKey::UnknownId)) if published.failed => Err(Missing::Set),
                 Some(Err(reason)) => Err(Missing::Key(reason)),
+                None => Err(Missing::Set),
             }
         };
         match look() {
@@ -224,7 +226,7 @@ const SETTING: &str = "token.jwks";
 
 impl Source {
     /// Reads the setting: what has a scheme is a URL, anything else a file.
-    fn parse(text: &str) -> Result<Self, ConfigError> {
+    fn parse(text: &str, authorities: Option<&Path>) -> Result<Self, ConfigError> {
         if !text.contains("://") {
             return Ok(Self::File(PathBuf::from(text)));
         }
@@ -241,15 +243,21 @@ impl Source {
         if !url.username().is_empty() || url.password().is_some() {
             return refuse("a URL must hold no user and no password: the keys are public");
         }
-        let client = reqwest::Client::builder()
+        let mut client = reqwest::Client::builder()
             .https_only(url.scheme() == "https")
             // Who may say what the keys are is said by the setting, not by an answer.
             .redirect(Policy::none())
             .connect_timeout(CONNECT_LIMIT)
             .timeout(FETCH_LIMIT)
-            .user_agent(concat!("largesse/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let client = client.map_err(|error| ConfigError::because(SETTING, &causes(&error.without_url())))?;
+            .user_agent(concat!("largesse/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = authorities {
+            let certificates = certificates(path).map_err(|reason| {
+                ConfigError::because("token.jwks_ca_file", &format!("{}: {reason}", path.display()))
+            })?;
+            client = client.tls_built_in_root_certs(false);
+            client = certificates.into_iter().fold(client, reqwest::ClientBuilder::add_root_certificate);
+        }
+        let client = client.build().map_err(|error| ConfigError::because(SETTING, &causes(&error)))?;
         Ok(Self::Url(url, client))
     }
 
@@ -270,6 +278,13 @@ impl fmt::Display for Source {
             Self::Url(url, _) => write!(f, "{}{}", url.origin().ascii_serialization(), url.path()),
         }
     }
+}
+
+/// The authorities of a PEM file: at least one.
+fn certificates(path: &Path) -> Result<Vec<reqwest::Certificate>, String> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
+    let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| causes(&error))?;
+    if certificates.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(certificates) }
 }
 
 fn is_loopback(url: &reqwest::Url) -> bool {
@@ -294,7 +309,7 @@ async fn fetch(url: &reqwest::Url, client: &reqwest::Client) -> Result<Keys, Fet
     Ok(Keys::parse(&text)?)
 }
 
-fn read_file(path: &std::path::Path) -> Result<Keys, FetchError> {
+fn read_file(path: &Path) -> Result<Keys, FetchError> {
     let mut text = Vec::new();
     std::fs::File::open(path)?.take(LARGEST_SET_BYTES as u64 + 1).read_to_end(&mut text)?;
     if text.len() > LARGEST_SET_BYTES { Err(FetchError::TooLarge) } else { Ok(Keys::parse(&text)?) }
@@ -347,7 +362,7 @@ mod tests {
     #[test]
     fn a_source_is_logged_without_its_query() {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let source = Source::parse("https://id.example/jwks?key=hunter2").unwrap();
+        let source = Source::parse("https://id.example/jwks?key=hunter2", None).unwrap();
         assert_eq!(source.to_string(), "https://id.example/jwks");
     }
 

@@ -132,8 +132,13 @@ impl Exchange<'_> {
     fn refuse_unless_query(&self, graphql: &mut async_graphql::Request) -> Result<(), Response> {
         match document::operation_type(graphql, &self.front.persisted, &self.front.settings().limits) {
             // What cannot be read is refused by its own name when it is executed.
-            None | Some(OperationType::Query) => Ok(()),
-            Some(_) => Err(self.not_allowed("POST", "Send mutations by POST.")),
+            Ok(None | Some(OperationType::Query)) => Ok(()),
+            Err(error) => {
+                let mut answer = Answer::from_errors(vec![error]);
+                boundary::present(&mut answer, self.id);
+                Err(self.write(&answer))
+            }
+            Ok(Some(_)) => Err(self.not_allowed("POST", "Send mutations by POST.")),
         }
     }
 
@@ -218,8 +223,8 @@ pub(super) async fn execute(front: &Front, graphql: async_graphql::Request, requ
 }
 
 /// What a request must look like.
-pub(super) const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \"variables\" and \
-                     \"extensions\" of objects.";
+pub(super) const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \
+                     \"variables\" and \"extensions\" of objects.";
 
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).
 pub(super) fn was_executed(answer: &Answer) -> bool {

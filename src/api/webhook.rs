@@ -21,7 +21,7 @@ use super::boundary;
 use super::code::Code;
 use super::http::Front;
 use super::over_http::{REQUEST_ID, request_id, whole_body};
-use super::work::to_its_end;
+use super::work::end_of;
 use crate::config::{ProviderName, ProviderSettings};
 use crate::error::{Deadline, Failure};
 use crate::ledger::payment::{Malformed, Notice, Told};
@@ -75,12 +75,12 @@ impl Exchange<'_> {
         let notice = self.read(provider, event_id, &body)?;
         let place = self.front.works.enter(self.deadline).await.map_err(|failure| self.failed(&failure))?;
         let (app, deadline) = (self.front.app.clone(), self.deadline);
-        let work = async move {
+        let task = self.front.works.tasks.spawn(async move {
             let result = fund_wallet(app, notice, deadline).await;
             drop(place);
             result
-        };
-        match to_its_end(&self.front.works, self.deadline, work).await {
+        });
+        match end_of(task, deadline).await {
             Ok(Ok(funded)) => Ok(self.done(provider, event_id, funded)),
             Ok(Err(reason)) => Err(self.unacceptable(provider, event_id, &reason.into())),
             Err(failure) => Err(self.failed(&failure)),
@@ -134,7 +134,7 @@ impl Exchange<'_> {
             let provider = provider.name.as_str();
             tracing::warn!(provider, event_id, request_id = self.id, "a payment was told of in two ways: not credited");
         }
-        self.json(StatusCode::OK, &json!({ "status": status }))
+        json(StatusCode::OK, &json!({ "status": status }))
     }
 
     /// What a provider signed and we cannot take: money may wait there for somebody to look, so the log is told.
@@ -146,7 +146,7 @@ impl Exchange<'_> {
         if let Some(field) = refusal.field {
             error["field"] = field.into();
         }
-        self.json(refusal.status, &json!({ "error": error }))
+        json(refusal.status, &json!({ "error": error }))
     }
 
     fn failed(&self, failure: &Failure) -> Response {
@@ -163,11 +163,7 @@ impl Exchange<'_> {
     }
 
     fn error(&self, status: StatusCode, code: &str, message: &str) -> Response {
-        self.json(status, &json!({ "error": { "code": code, "message": message, "requestId": self.id } }))
-    }
-
-    fn json(&self, status: StatusCode, body: &Value) -> Response {
-        (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+        json(status, &json!({ "error": { "code": code, "message": message, "requestId": self.id } }))
     }
 }
 
@@ -216,6 +212,10 @@ fn word(funded: Funded) -> &'static str {
 fn count(provider: &ProviderName, outcome: &'static str) {
     metrics::counter!("largesse_funding_total", "provider" => provider.as_str().to_owned(), "outcome" => outcome)
         .increment(1);
+}
+
+fn json(status: StatusCode, body: &Value) -> Response {
+    (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 /// A header's text; empty if there is none, which is refused like any other that does not fit.

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
+use tokio::task::JoinHandle;
 
 use super::caller::{Caller, Role};
 use super::overload::Works;
@@ -83,24 +84,19 @@ pub(super) async fn perform<T: Outcome>(
     let place = request.works.enter(request.deadline).await?;
     let attempt = response_key(context).and_then(|key| request.take_admission(key)).map(Admission::begin);
     request.work_began.store(true, Ordering::Relaxed);
-    let work = async move {
+    let task = request.works.tasks.spawn(async move {
         let result = work.await;
         drop(place);
         if let Some(attempt) = attempt {
             attempt.end(how_it_ended(&result)).await;
         }
         result
-    };
-    to_its_end(&request.works, request.deadline, work).await
+    });
+    end_of(task, request.deadline).await
 }
 
-/// Does work in a task of its own, which nobody who stops waiting can stop.
-pub(super) async fn to_its_end<T: Send + 'static>(
-    works: &Works,
-    deadline: Deadline,
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    let task = works.tasks.spawn(work);
+/// Waits for work that is done in a task of its own, which nobody who stops waiting can stop.
+pub(super) async fn end_of<T>(task: JoinHandle<Result<T, Failure>>, deadline: Deadline) -> Result<T, Failure> {
     match tokio::time::timeout_at((deadline.instant() + TIME_TO_SAY_HOW).into(), task).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(Failure::unknown(format!("the work ended without an answer: {panic}"))),

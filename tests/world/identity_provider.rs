@@ -1,6 +1,7 @@
 //! An identity provider on loopback: it publishes a set of keys that a test can change, and counts who asks.
 
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -85,6 +86,45 @@ impl IdentityProvider {
 impl Drop for IdentityProvider {
     fn drop(&mut self) {
         self.serving.abort();
+    }
+}
+
+/// A provider behind TLS, with a certificate that nobody knows.
+pub(crate) struct TlsProvider {
+    pub(crate) url: String,
+    folder: tempfile::TempDir,
+    server: Child,
+}
+
+impl TlsProvider {
+    pub(crate) fn start(set: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let body = set.to_string();
+        let answer = format!("HTTP/1.0 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        std::fs::write(folder.path().join("jwks"), answer).unwrap();
+        let request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out certificate.pem -days 2 \
+                       -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
+                       -addext basicConstraints=critical,CA:FALSE";
+        let made = Command::new("openssl").args(request.split_whitespace()).current_dir(&folder).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let serve = format!("s_server -quiet -HTTP -accept 127.0.0.1:{port} -cert certificate.pem -key key.pem");
+        let mut serving = Command::new("openssl");
+        serving.args(serve.split_whitespace()).current_dir(&folder).stdin(Stdio::null());
+        let server = serving.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("openssl is installed");
+        Self { url: format!("https://localhost:{port}/jwks"), folder, server }
+    }
+
+    /// The file of the certificate, which vouches for itself.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("certificate.pem")
+    }
+}
+
+impl Drop for TlsProvider {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
     }
 }
 

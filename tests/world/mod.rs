@@ -1,5 +1,6 @@
 //! A whole Largesse for one test: a database of its own, a server on a free port, members with tokens.
 
+pub(crate) mod arbitrary;
 pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod identity_provider;

@@ -110,7 +110,11 @@ impl Operation {
     }
 
     fn bad_request(&self, message: &str) -> Vec<ServerError> {
-        let mut answer = Answer::from_errors(vec![coded(ServerError::new(message, None), Code::BadRequest)]);
+        self.not_executed(coded(ServerError::new(message, None), Code::BadRequest))
+    }
+
+    fn not_executed(&self, error: ServerError) -> Vec<ServerError> {
+        let mut answer = Answer::from_errors(vec![error]);
         boundary::present(&mut answer, &self.request_id);
         answer.errors
     }
@@ -140,9 +144,8 @@ impl Operation {
         let deadline = Deadline::within(settings.deadline());
         let request = Request::new(self.request_id.clone(), caller, deadline, front.works.clone());
         let mut graphql = parameters.into_request().ok_or_else(|| self.bad_request(SHAPE))?;
-        if document::operation_type(&mut graphql, &front.persisted, &settings.limits)
-            != Some(OperationType::Subscription)
-        {
+        let kind = document::operation_type(&mut graphql, &front.persisted, &settings.limits);
+        if kind.map_err(|error| self.not_executed(error))? != Some(OperationType::Subscription) {
             let _place = front.requests.try_acquire().map_err(|_| {
                 let failure = Failure::unavailable("too many requests at once");
                 vec![failure_error(&failure, Vec::new(), &self.request_id)]

@@ -1,21 +1,30 @@
-// Apollo Client with its normalised cache, as a page uses it: after a claim the documents of operations/ have read what
-// changed, so the page shows the new balance and `claimable: false` without a reload.
+// Apollo Client 4 as docs/clients.md sets it up, against a running server.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
-import { ApolloClient, HttpLink, InMemoryCache } from '@apollo/client';
+import { ApolloClient, ApolloLink, HttpLink, InMemoryCache, Observable } from '@apollo/client';
 import { PersistedQueryLink } from '@apollo/client/link/persisted-queries';
-import { parse, separateOperations } from 'graphql';
-import { startDemo } from './demo.mjs';
+import { documented } from './documented.mjs';
+import { flows, operations, possibleTypes } from './flows.mjs';
+import { startProxy } from './lossy-proxy.mjs';
+import { startServer } from './server.mjs';
 
-/** The product's documents by operation, each with the fragments that it uses. */
-const operations = separateOperations(
-  parse(await readFile(new URL('../../operations/largesse.graphql', import.meta.url), 'utf8')),
-);
+const { askAgainLink, makeClient } = await documented('apollo.mjs');
+
+const told = ({ data, error }) => {
+  if (error && !error.errors) throw error;
+  return { data, errors: error?.errors ?? [] };
+};
+
+flows('Apollo Client', (options) => {
+  const client = makeClient({ possibleTypes, ...options });
+  return {
+    mutate: async (mutation, variables, askAgain) =>
+      told(await client.mutate({ mutation, variables, context: { askAgain } })),
+    query: async (query) => told(await client.query({ query, fetchPolicy: 'network-only' })),
+  };
+});
 
 /** What the page shows, each time that the cache makes it anew. */
 function watchHome(client) {
@@ -34,28 +43,12 @@ function watchHome(client) {
 }
 
 test('a claim changes the page without a reload', { timeout: 60_000 }, async () => {
-  const cleanups = [];
+  const server = await startServer();
+  const token = await server.token('bob');
+  const proxy = await startProxy(server.url);
+  const client = makeClient({ url: proxy.url, token: () => token, possibleTypes });
+  const home = watchHome(client);
   try {
-    const folder = await mkdtemp(join(tmpdir(), 'largesse-apollo-'));
-    cleanups.unshift(() => rm(folder, { recursive: true, force: true }));
-    const origin = await startDemo(folder, (stop) => cleanups.unshift(stop));
-    const { members } = await (await fetch(`${origin}/graphiql/config.json`)).json();
-    const { token } = members.find(({ member }) => member === 'bob');
-    const requests = [];
-    const link = new HttpLink({
-      uri: `${origin}/graphql`,
-      headers: { authorization: `Bearer ${token}` },
-      fetch: (url, options) => {
-        requests.push(JSON.parse(options.body).operationName);
-        return fetch(url, options);
-      },
-    });
-    const client = new ApolloClient({ link, cache: new InMemoryCache({ possibleTypes: { UserError: [
-      'PlainError', 'AlreadyClaimedError', 'InsufficientFundsError',
-    ] } }) });
-    const home = watchHome(client);
-    cleanups.unshift(async () => home.stop());
-
     const before = await home.until(() => true);
     assert.deepEqual([before.wallet.available.amount, before.dailyBonus.claimable], ['0', true]);
     await client.mutate({ mutation: operations.ClaimDailyBonus });
@@ -63,23 +56,38 @@ test('a claim changes the page without a reload', { timeout: 60_000 }, async () 
     assert.deepEqual([claimed.wallet.available.amount, claimed.dailyBonus.streak], ['10', 1]);
     await client.mutate({ mutation: operations.ClaimSignupBonus });
     await home.until(({ wallet }) => wallet.available.amount === '110');
-    assert.deepEqual(requests, ['Home', 'ClaimDailyBonus', 'ClaimSignupBonus'], 'nothing was asked again');
+    const asked = proxy.seen.map(({ asked: { operationName } }) => operationName);
+    assert.deepEqual(asked, ['Home', 'ClaimDailyBonus', 'ClaimSignupBonus'], 'nothing was asked again');
   } finally {
-    for (const cleanup of cleanups) await cleanup().catch(console.error);
+    home.stop();
+    await proxy.end();
+    await server.end();
   }
 });
 
+test('what nobody waits for any more is not asked again', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let asked = 0;
+  const lost = new ApolloLink(() => new Observable((observer) => {
+    asked += 1;
+    observer.error(new TypeError('The connection was lost.'));
+  }));
+  const link = askAgainLink().concat(lost);
+  const waiting = ApolloLink.execute(link, { query: operations.Home }, { client: null }).subscribe(() => {});
+  t.mock.timers.tick(1000);
+  assert.equal(asked, 2, 'as long as somebody waits');
+  waiting.unsubscribe();
+  t.mock.timers.tick(60_000);
+  assert.equal(asked, 2);
+});
+
 test('a document travels once, and then by its hash', { timeout: 60_000 }, async () => {
-  const cleanups = [];
+  const server = await startServer();
   try {
-    const folder = await mkdtemp(join(tmpdir(), 'largesse-apollo-'));
-    cleanups.unshift(() => rm(folder, { recursive: true, force: true }));
-    const origin = await startDemo(folder, (stop) => cleanups.unshift(stop));
-    const { members } = await (await fetch(`${origin}/graphiql/config.json`)).json();
-    const { token } = members.find(({ member }) => member === 'bob');
+    const token = await server.token('bob');
     const requests = [];
     const http = new HttpLink({
-      uri: `${origin}/graphql`,
+      uri: server.url,
       headers: { authorization: `Bearer ${token}` },
       fetch: (url, options) => {
         const { query } = options.body ? JSON.parse(options.body) : { query: new URL(url).searchParams.get('query') };
@@ -101,6 +109,6 @@ test('a document travels once, and then by its hash', { timeout: 60_000 }, async
       assert.deepEqual(requests.splice(0), expected);
     }
   } finally {
-    for (const cleanup of cleanups) await cleanup().catch(console.error);
+    await server.end();
   }
 });
