@@ -15,6 +15,12 @@ impl Amount {
         (minor_units > 0).then_some(Self(minor_units))
     }
 
+    /// Reads digits, and nothing else: no sign, no point, no exponent, no zero in front. So an amount has one spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok().and_then(Self::new))?
+    }
+
     /// The number of minor units, always above zero.
     pub fn minor_units(self) -> i64 {
         self.0
@@ -76,6 +82,15 @@ mod tests {
         assert_eq!(Amount::new(0), None);
         assert_eq!(Amount::new(-1), None);
         assert_eq!(Amount::new(i64::MAX).map(Amount::minor_units), Some(i64::MAX));
+    }
+
+    #[test]
+    fn an_amount_has_one_spelling() {
+        for bad in ["", "0", "-5", "+5", "05", " 5", "5 ", "1e2", "1.0", "1_000", "0x1", "٣", "9223372036854775808"] {
+            assert_eq!(Amount::parse(bad), None, "{bad}");
+        }
+        assert_eq!(Amount::parse("9223372036854775807"), Amount::new(i64::MAX));
+        assert_eq!(Amount::parse("10"), Amount::new(10));
     }
 
     #[test]

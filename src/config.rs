@@ -61,6 +61,8 @@ pub struct Settings {
     pub webhooks: WebhookSettings,
     /// What the clock starts.
     pub workers: WorkerSettings,
+    /// Payments from outside.
+    pub funding: FundingSettings,
     /// What the log looks like.
     pub log: LogSettings,
 }
@@ -316,7 +318,7 @@ pub struct WebhookSettings {
 #[serde(deny_unknown_fields)]
 pub struct EndpointSettings {
     /// What it is called in logs, metrics and the outbox.
-    pub name: EndpointName,
+    pub name: PartnerName,
     /// Where events are sent by POST.
     pub url: EndpointUrl,
     /// Each signs every event, so that one can be replaced by another.
@@ -326,25 +328,25 @@ pub struct EndpointSettings {
     pub events: Vec<EventType>,
 }
 
-/// The name of an endpoint: 1 to 64 lower-case letters, digits, `-` and `_`.
+/// What an endpoint or a payment provider is called: 1 to 64 lower-case letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct EndpointName(String);
+pub struct PartnerName(String);
 
-impl EndpointName {
+impl PartnerName {
     /// The name's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl TryFrom<String> for EndpointName {
+impl TryFrom<String> for PartnerName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         let well_formed = (1..=64).contains(&text.len()) && text.bytes().all(known);
-        well_formed.then_some(Self(text)).ok_or("an endpoint's name is 1 to 64 lower-case letters, digits, - and _")
+        well_formed.then_some(Self(text)).ok_or("a name is 1 to 64 lower-case letters, digits, - and _")
     }
 }
 
@@ -388,6 +390,25 @@ impl std::fmt::Debug for EndpointUrl {
 pub struct WorkerSettings {
     /// Whether `largesse serve` runs the workers too, or leaves them to `largesse work`.
     pub in_server: bool,
+}
+
+/// Payments from outside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FundingSettings {
+    /// Who may tell of payments. Without any, nobody may.
+    #[serde(serialize_with = "hide_providers")]
+    pub providers: Vec<ProviderSettings>,
+}
+
+/// Who takes money in and tells of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderSettings {
+    /// Where its webhooks arrive, and what it is called in the log and in tables.
+    pub name: PartnerName,
+    /// Each of them may sign, so that one can be replaced by another.
+    pub secrets: Vec<WebhookSecret>,
 }
 
 /// What the log looks like.
@@ -495,6 +516,7 @@ impl Default for Settings {
                 retention_days: 7,
             },
             workers: WorkerSettings { in_server: true },
+            funding: FundingSettings { providers: Vec::new() },
             log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned() },
         }
     }
@@ -587,6 +609,9 @@ impl Settings {
         if self.webhooks.endpoints.is_empty() {
             self.webhooks.endpoints.clone_from(&defaults.webhooks.endpoints);
         }
+        if self.funding.providers.is_empty() {
+            self.funding.providers.clone_from(&defaults.funding.providers);
+        }
     }
 
     /// Says which setting cannot be, if any.
@@ -595,6 +620,7 @@ impl Settings {
         self.check_values()?;
         self.check_webhooks()?;
         self.check_token()?;
+        self.check_providers()?;
         let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
         demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
         self.time_zone().map(drop)
@@ -699,6 +725,17 @@ impl Settings {
         })?;
         demand(webhooks.longest_backoff_ms <= LONGEST_BACKOFF_MS && webhooks.lease_ms <= LONGEST_BACKOFF_MS, || {
             "webhooks.longest_backoff_ms and webhooks.lease_ms must not be above a week".to_owned()
+        })
+    }
+
+    fn check_providers(&self) -> Result<(), ConfigError> {
+        let providers = &self.funding.providers;
+        let mut names: Vec<_> = providers.iter().map(|provider| provider.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        demand(names.len() == providers.len(), || "funding.providers must not name a provider twice".to_owned())?;
+        providers.iter().try_for_each(|provider| {
+            demand(!provider.secrets.is_empty(), || format!("the provider {} needs a secret", provider.name.as_str()))
         })
     }
 
@@ -817,6 +854,12 @@ fn hide_endpoints<S: Serializer>(_: &Vec<EndpointSettings>, serializer: S) -> Re
     [(); 0].serialize(serializer)
 }
 
+/// Providers hold secrets.
+#[allow(clippy::ptr_arg, reason = "serde passes the field as it is")]
+fn hide_providers<S: Serializer>(_: &Vec<ProviderSettings>, serializer: S) -> Result<S::Ok, S::Error> {
+    [(); 0].serialize(serializer)
+}
+
 fn yes() -> bool {
     true
 }
@@ -913,7 +956,7 @@ mod tests {
             ("[webhooks]\nlease_ms = 9000\n", "twice webhooks.timeout_ms"),
             ("[webhooks]\nbackoff_ms = 0\n", "backoff_ms"),
             ("[webhooks]\nconcurrency = 0\n", "concurrency"),
-            (&endpoint("Crm", "https://crm.example/", GOOD), "an endpoint's name is"),
+            (&endpoint("Crm", "https://crm.example/", GOOD), "a name is"),
             (&endpoint("crm", "https://user:hunter2@crm.example/", GOOD), "no user and no password"),
             (&endpoint("crm", "ftp://crm.example/", GOOD), "begins with https://"),
             (&endpoint("crm", "http://crm.example/", GOOD), "must begin with https://"),
@@ -924,10 +967,40 @@ mod tests {
             (&endpoint("crm", "https://crm.example/", "\"whsec_hunter2\""), "sequence"),
             (&endpoint("crm", "https://crm.example/", "[]"), "needs a secret"),
             (&endpoint("crm", "https://crm.example/", GOOD).repeat(2), "twice"),
+            (&provider("Acme", "[]"), "lower-case"),
+            (&provider("acme", "[]"), "needs a secret"),
+            (&provider("acme", "[\"whsec_hunter2\"]"), "24 to 64 bytes"),
+            (&provider("acme", "\"whsec_hunter2\""), "sequence"),
+            (&provider("acme", ONE_SECRET).repeat(2), "twice"),
         ] {
             let error = read(file, &[]).unwrap_err().to_string();
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    /// A list of secrets that is good.
+    const ONE_SECRET: &str = "[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
+
+    fn provider(name: &str, secrets: &str) -> String {
+        format!("[[funding.providers]]\nname = \"{name}\"\nsecrets = {secrets}\n")
+    }
+
+    #[test]
+    fn the_secrets_of_providers_are_read_and_never_written() {
+        let variable = format!("[{{name=\"acme\",secrets={ONE_SECRET}}}]");
+        for (file, environment) in [
+            (provider("acme", ONE_SECRET).as_str(), None),
+            ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str()))),
+        ] {
+            let (settings, unknown) = read(file, environment.as_slice()).unwrap();
+            let [provider] = &settings.funding.providers[..] else { panic!("{:?}", settings.funding) };
+            assert_eq!((provider.name.as_str(), provider.secrets.len(), unknown.len()), ("acme", 1, 0));
+            let written = format!("{settings:?} {:?}", Value::serialize(&settings));
+            assert!(!written.contains("MfKQ9r8"), "{written}");
+            // What was read keeps its secrets where it becomes the defaults of another reading.
+            let again = Settings::read(&settings, None, []).unwrap().0;
+            assert_eq!(again.funding.providers[0].secrets, provider.secrets);
         }
     }
 

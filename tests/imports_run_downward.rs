@@ -340,6 +340,7 @@ fn settings_named(text: &str) -> BTreeSet<String> {
         "signup_bonus",
         "transfer",
         "keys",
+        "funding",
         "log",
         "webhooks",
         "workers",

@@ -9,6 +9,7 @@ use sea_orm_migration::sea_orm::DbBackend;
 mod m20261129_000001_wallets;
 mod m20261129_000002_outbox;
 mod m20261129_000003_reversals;
+mod m20261129_000004_payments;
 
 /// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
 pub struct Migrator;
@@ -20,6 +21,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261129_000001_wallets::Migration),
             Box::new(m20261129_000002_outbox::Migration),
             Box::new(m20261129_000003_reversals::Migration),
+            Box::new(m20261129_000004_payments::Migration),
         ]
     }
 }

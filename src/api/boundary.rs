@@ -137,26 +137,32 @@ fn of_coercion(error: &ServerError) -> bool {
 
 /// A failure as a client may see it. Its cause is logged here and nowhere else.
 pub(super) fn failure_error(failure: &Failure, path: Vec<PathSegment>, request_id: &str) -> ServerError {
-    let (code, retry_after_ms) = wire(failure);
-    let code = code.name();
-    match failure {
-        Failure::Internal(cause) => tracing::error!(%cause, ?path, request_id, code, "failed"),
-        Failure::Unavailable(cause) | Failure::OutcomeUnknown(cause) => {
-            tracing::warn!(%cause, ?path, request_id, code, "failed");
-        }
-        Failure::Unauthenticated | Failure::Forbidden | Failure::BadInput(_) | Failure::KeyInUse => {
-            tracing::debug!(?path, request_id, code, "refused");
-        }
-    }
+    let (code, retry_after_ms) = report(failure, &path, request_id);
     let mut error = ServerError::new(failure.to_string(), None);
     error.path = path;
     let extensions = error.extensions.get_or_insert_default();
-    extensions.set("code", code);
+    extensions.set("code", code.name());
     extensions.set("requestId", request_id);
     if let Some(retry_after_ms) = retry_after_ms {
         extensions.set("retryAfterMs", retry_after_ms);
     }
     error
+}
+
+/// Logs a failure's cause, once, and says what a client learns beside its text: the stable code, and when to ask again.
+pub(super) fn report(failure: &Failure, path: &[PathSegment], request_id: &str) -> (Code, Option<u64>) {
+    let (code, retry_after_ms) = wire(failure);
+    let name = code.name();
+    match failure {
+        Failure::Internal(cause) => tracing::error!(%cause, ?path, request_id, code = name, "failed"),
+        Failure::Unavailable(cause) | Failure::OutcomeUnknown(cause) => {
+            tracing::warn!(%cause, ?path, request_id, code = name, "failed");
+        }
+        Failure::Unauthenticated | Failure::Forbidden | Failure::BadInput(_) | Failure::KeyInUse => {
+            tracing::debug!(?path, request_id, code = name, "refused");
+        }
+    }
+    (code, retry_after_ms)
 }
 
 /// The stable code, and when to ask again.

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
@@ -23,7 +23,7 @@ use super::over_websocket::Sockets;
 use super::overload::Works;
 use super::persisted::Persisted;
 use super::token::Tokens;
-use super::{Schema, over_http, schema, sdl};
+use super::{Schema, over_http, schema, sdl, webhook};
 use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::cooldown::Cooldown;
 use crate::operations::App;
@@ -97,6 +97,7 @@ impl Server {
         let routes = Router::new()
             .route("/graphql", any(over_http::graphql))
             .route_layer(cross_origin(&front.settings().cors.origins, demo))
+            .route("/webhooks/funding/{provider}", post(webhook::funding))
             .route("/schema.graphql", get(async || ([(CONTENT_TYPE, "text/plain; charset=utf-8")], sdl())))
             .route("/docs/scalars", get(async || ([(CONTENT_TYPE, "text/plain; charset=utf-8")], SCALARS)))
             .route("/livez", get(async || "ok"))

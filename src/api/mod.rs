@@ -5,6 +5,7 @@
 //! | `http` | the server: routes, health, stopping |
 //! | `over_http`, `media_type` | GraphQL over HTTP: methods, media types, status codes, headers |
 //! | `over_websocket` | GraphQL over WebSocket: graphql-transport-ws, its limits, and what ends a socket |
+//! | `webhook` | what payment providers tell: verified before it is read |
 //! | `parameters` | what a request holds, whatever the front |
 //! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
 //! | `overload` | how much is at work and how much may wait |
@@ -46,6 +47,7 @@ mod subscription;
 pub mod token;
 mod trusted;
 mod wallet;
+mod webhook;
 mod work;
 
 use std::sync::Arc;

@@ -103,7 +103,8 @@ impl Exchange<'_> {
     /// Reads a request's JSON: an object, never an array, whose operations would run side by side without a limit.
     async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Parameters, Response> {
         // Read it whatever it is: a connection that closes on bytes unread is reset, and the client never sees the answer.
-        let bytes = self.whole_body(body).await?;
+        let bytes =
+            whole_body(self.front, body, self.deadline).await.map_err(|(status, why)| self.refusal(status, &why))?;
         if !is_json(headers) {
             let message = "Send the request as application/json in UTF-8.";
             return Err(self.refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
@@ -112,20 +113,6 @@ impl Exchange<'_> {
             return Err(self.bad_request("Batches are not accepted; send one operation in one request."));
         }
         serde_json::from_slice(&bytes).map_err(|_| self.bad_request(SHAPE))
-    }
-
-    async fn whole_body(&self, body: Body) -> Result<Bytes, Response> {
-        let limit = self.front.settings().request.body_limit_bytes;
-        let reading = tokio::time::timeout_at(self.deadline.instant().into(), axum::body::to_bytes(body, limit));
-        match reading.await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(error)) if is_too_large(&error) => {
-                let message = format!("The body is larger than {limit} bytes.");
-                Err(self.refusal(StatusCode::PAYLOAD_TOO_LARGE, &message))
-            }
-            Ok(Err(_)) => Err(self.bad_request("The body could not be read.")),
-            Err(_) => Err(self.refusal(StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.")),
-        }
     }
 
     /// Reads a request's parameters from the URL, where those that are no text are JSON.
@@ -242,6 +229,20 @@ pub(super) const SHAPE: &str = "Send an object with a \"query\" or a \"documentI
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).
 pub(super) fn was_executed(answer: &Answer) -> bool {
     answer.data != Value::Null || answer.errors.iter().any(|error| !error.path.is_empty())
+}
+
+/// A body, whole; or the status and the sentence that say why not.
+pub(super) async fn whole_body(front: &Front, body: Body, deadline: Deadline) -> Result<Bytes, (StatusCode, String)> {
+    let limit = front.settings().request.body_limit_bytes;
+    let reading = tokio::time::timeout_at(deadline.instant().into(), axum::body::to_bytes(body, limit));
+    match reading.await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if is_too_large(&error) => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, format!("The body is larger than {limit} bytes.")))
+        }
+        Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "The body could not be read.".to_owned())),
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "The body did not arrive in time.".to_owned())),
+    }
 }
 
 fn is_too_large(error: &axum::Error) -> bool {

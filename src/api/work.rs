@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
+use tokio::task::JoinHandle;
 
 use super::caller::{Caller, Role};
 use super::overload::Works;
@@ -91,7 +92,12 @@ pub(super) async fn perform<T: Outcome>(
         }
         result
     });
-    match tokio::time::timeout_at((request.deadline.instant() + TIME_TO_SAY_HOW).into(), task).await {
+    end_of(task, request.deadline).await
+}
+
+/// Waits for work that is done in a task of its own, which nobody who stops waiting can stop.
+pub(super) async fn end_of<T>(task: JoinHandle<Result<T, Failure>>, deadline: Deadline) -> Result<T, Failure> {
+    match tokio::time::timeout_at((deadline.instant() + TIME_TO_SAY_HOW).into(), task).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(Failure::unknown(format!("the work ended without an answer: {panic}"))),
         Err(_) => Err(Failure::unknown("the deadline passed while the work was under way")),

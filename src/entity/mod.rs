@@ -6,6 +6,9 @@ pub mod entry;
 pub mod idempotency_key;
 pub mod member;
 pub mod outbox;
+pub mod payment;
+pub mod payment_conflict;
+pub mod payment_event;
 pub mod reversal;
 pub mod transaction;
 pub mod wallet;
@@ -67,4 +70,23 @@ pub enum House {
     /// What the house owes to senders of reversed transfers, as soon as it is recovered.
     #[sea_orm(string_value = "payable")]
     Payable,
+}
+
+/// Where a payment from outside stands. The order is how far it has come: what happens to money cannot be undone by older
+/// news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumIter, DeriveActiveEnum)]
+#[sea_orm(rs_type = "String", db_type = "Text")]
+pub enum PaymentState {
+    /// The member means to pay.
+    #[sea_orm(string_value = "pending")]
+    Pending,
+    /// It did not come through, so far.
+    #[sea_orm(string_value = "failed")]
+    Failed,
+    /// The provider has the money.
+    #[sea_orm(string_value = "succeeded")]
+    Succeeded,
+    /// The provider gave it back.
+    #[sea_orm(string_value = "reversed")]
+    Reversed,
 }

@@ -53,7 +53,7 @@ struct Rule {
 
 /// The sum of a wallet's entries needs no adding up, and so no 128 bits: each `balance_after` follows from the one
 /// before, and the last one is the balance.
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 18] = [
     Rule {
         demands: "the entries of a transaction sum to zero",
         broken: "SELECT {hex transaction_id} AS row FROM entries GROUP BY transaction_id HAVING SUM(amount) <> 0",
@@ -100,6 +100,25 @@ const RULES: [Rule; 15] = [
                  WHERE t.kind IN ('daily_bonus', 'signup_bonus') AND c.id IS NULL",
     },
     Rule {
+        demands: "a payment that was credited has its transaction, which credits its amount to its member",
+        broken: "SELECT p.provider || ' ' || p.reference AS row FROM payments p \
+                 WHERE (p.state = 'succeeded' OR p.transaction_id IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM transactions t \
+                 JOIN entries e ON e.transaction_id = t.id JOIN wallets w ON w.id = e.wallet_id \
+                 JOIN members m ON m.id = w.member_id WHERE t.id = p.transaction_id AND t.kind = 'funding' \
+                 AND m.name = p.member AND e.amount = p.amount AND t.currency = p.currency)",
+    },
+    Rule {
+        demands: "a payment that was credited and is reversed was taken back whole",
+        broken: "SELECT p.provider || ' ' || p.reference AS row FROM payments p WHERE p.state = 'reversed' \
+                 AND p.transaction_id IS NOT NULL AND p.amount <> COALESCE((SELECT SUM(r.amount) FROM reversals r \
+                 WHERE r.original_id = p.transaction_id), 0)",
+    },
+    Rule {
+        demands: "funding has its payment",
+        broken: "SELECT {hex t.id} AS row FROM transactions t LEFT JOIN payments p ON p.transaction_id = t.id \
+                 WHERE t.kind = 'funding' AND p.reference IS NULL",
+    },
+    Rule {
         demands: "the reversals of a transaction do not exceed what it credited",
         broken: "SELECT {hex r.original_id} AS row FROM reversals r GROUP BY r.original_id HAVING SUM(r.amount) > \
                  COALESCE((SELECT MAX(e.amount) FROM entries e WHERE e.transaction_id = r.original_id \
@@ -144,8 +163,19 @@ const RULES: [Rule; 15] = [
     },
 ];
 
-const TABLES: [&str; 8] =
-    ["members", "wallets", "transactions", "entries", "claims", "idempotency_keys", "reversals", "debts"];
+const TABLES: [&str; 11] = [
+    "members",
+    "wallets",
+    "transactions",
+    "entries",
+    "claims",
+    "idempotency_keys",
+    "reversals",
+    "debts",
+    "payments",
+    "payment_events",
+    "payment_conflicts",
+];
 
 /// Checks every rule on one snapshot. It locks nothing, and may run on a replica.
 pub async fn audit(url: &SecretString) -> Result<Report, ConnectError> {

@@ -5,6 +5,7 @@
 //! | [`once`] | layer 2: the insert that a unique constraint decides, and the stored answer for every repeat |
 //! | [`tx`] | layer 3: the one function that begins transactions, the lock order, retries, what a failed COMMIT means |
 //! | [`post`] | locked wallets, and the double-entry posting that only they can make |
+//! | [`payment`] | payments from outside: inserted once, locked before anybody decides |
 //! | [`reverse`] | taking back what was posted, whole or in part |
 //! | `debt` | what a reversal could not recover, paid by the next credits |
 //! | `events` | what the outside is told of a posting, staged in its statement |
@@ -21,6 +22,7 @@ mod debt;
 mod events;
 pub mod once;
 pub mod outbox;
+pub mod payment;
 pub mod post;
 pub mod reverse;
 pub mod statement;

@@ -58,6 +58,11 @@ struct Line {
 }
 
 impl Posted {
+    /// What credited a payment from outside, as the payment's locked row has it.
+    pub fn of_payment(id: Uuid, to: WalletRef, amount: Amount) -> Self {
+        Self { id, kind: Kind::Funding, from: Source::House(House::Funding), to, amount }
+    }
+
     /// Whether it can be reversed at all: a reversal and what follows from one cannot.
     pub fn is_reversible(&self) -> bool {
         !matches!(self.kind, Kind::Reversal | Kind::DebtPayment)

@@ -1,8 +1,9 @@
 //! Layer 3: transactions and row locks.
 //!
 //! [`Ledger::transact`] is the one function that begins a money transaction. A [`Tx`] lives only inside it, and whatever
-//! waits for another transaction waits in one order: key or claim, then the transaction to reverse, then wallets to open in
-//! (member, currency) order, then wallets to lock in id order, in one statement. So no two transactions can wait for each other.
+//! waits for another transaction waits in one order: key or claim, then a payment, then the transaction to reverse, then wallets
+//! to open in (member, currency) order, then wallets to lock in id order, in one statement. So no two transactions can wait for
+//! each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,6 +209,11 @@ impl Tx {
         let rows = select.all(self.connection()?).await?;
         metrics::histogram!("largesse_wallet_lock_seconds").record(started.elapsed().as_secs_f64());
         Ok(LockedWallets::of(rows, names))
+    }
+
+    /// Whether this work was tried before and found a wallet without a row.
+    pub(super) fn opens_wallets(&self) -> bool {
+        !self.to_open.is_empty()
     }
 
     /// Opens wallets that had no row when work was tried before. It waits for whoever opens the same wallet now.

@@ -2,6 +2,7 @@
 
 pub mod claim_daily_bonus;
 pub mod claim_signup_bonus;
+pub mod fund_wallet;
 pub mod grant_bonus;
 pub mod reverse_transaction;
 pub mod transfer;
