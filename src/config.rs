@@ -1,7 +1,7 @@
 //! Settings: defaults, then `largesse.toml`, then the environment, then flags. `docs/settings.md` lists each of them.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use figment::value::{Tag, Value};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::address;
 use crate::amount::CurrencyCode;
+use crate::event::EventType;
 use crate::signature::WebhookSecret;
 
 /// Everything that can be set.
@@ -55,6 +57,10 @@ pub struct Settings {
     pub transfer: TransferSettings,
     /// Idempotency keys.
     pub keys: KeySettings,
+    /// Events to endpoints outside.
+    pub webhooks: WebhookSettings,
+    /// What the clock starts.
+    pub workers: WorkerSettings,
     /// Payments from outside.
     pub funding: FundingSettings,
     /// What the log looks like.
@@ -276,6 +282,114 @@ pub struct TransferSettings {
 pub struct KeySettings {
     /// How long a refusal is remembered.
     pub refusal_retention_days: u32,
+    /// How long the key of an operation that moved value is remembered; for ever if left out.
+    pub completed_retention_days: Option<u32>,
+}
+
+/// Events to endpoints outside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// Who is told. Without any, no event is written.
+    #[serde(serialize_with = "hide_all")]
+    pub endpoints: Vec<EndpointSettings>,
+    /// Whether an endpoint may lie in a private network, and be reached without TLS.
+    pub allow_private_addresses: bool,
+    /// The longest that one attempt may take.
+    pub timeout_ms: u64,
+    /// How much of a response is read before the connection is closed instead of used again.
+    pub response_bytes: usize,
+    /// After so many attempts an event is a dead letter.
+    pub attempts: u32,
+    /// The pause after the first attempt; each further one is twice as long.
+    pub backoff_ms: u64,
+    /// The longest pause.
+    pub longest_backoff_ms: u64,
+    /// How many events a process sends to one endpoint at once.
+    pub concurrency: u32,
+    /// For how long an event that is being sent belongs to its worker.
+    pub lease_ms: u64,
+    /// How long delivered events are kept.
+    pub retention_days: u32,
+}
+
+/// One endpoint.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointSettings {
+    /// What it is called in logs, metrics and the outbox.
+    pub name: EndpointName,
+    /// Where events are sent by POST.
+    pub url: EndpointUrl,
+    /// Each signs every event, so that one can be replaced by another.
+    pub secrets: Vec<WebhookSecret>,
+    /// The types of events that are sent; all if empty.
+    #[serde(default)]
+    pub events: Vec<EventType>,
+}
+
+/// The name of an endpoint: 1 to 64 lower-case letters, digits, `-` and `_`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct EndpointName(String);
+
+impl EndpointName {
+    /// The name's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for EndpointName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        let well_formed = (1..=64).contains(&text.len()) && text.bytes().all(known);
+        well_formed.then_some(Self(text)).ok_or("an endpoint's name is 1 to 64 lower-case letters, digits, - and _")
+    }
+}
+
+/// An endpoint's address: http or https, with a host. It is not printed, for some carry a token in their path.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct EndpointUrl(reqwest::Url);
+
+impl EndpointUrl {
+    /// The URL.
+    pub fn url(&self) -> &reqwest::Url {
+        &self.0
+    }
+
+    /// The address, where the URL names one instead of a host to look up. However it is written, it was read as one.
+    pub fn literal_address(&self) -> Option<IpAddr> {
+        self.0.host_str().and_then(|host| host.trim_matches(['[', ']']).parse().ok())
+    }
+}
+
+impl TryFrom<String> for EndpointUrl {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let url = reqwest::Url::parse(&text).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+        let url = url.ok_or("an endpoint's URL begins with https://")?;
+        let plain = url.username().is_empty() && url.password().is_none();
+        plain.then_some(Self(url)).ok_or("an endpoint's URL holds no user and no password")
+    }
+}
+
+impl std::fmt::Debug for EndpointUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EndpointUrl([REDACTED])")
+    }
+}
+
+/// What the clock starts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerSettings {
+    /// Whether `largesse serve` runs the workers too, or leaves them to `largesse work`.
+    pub in_server: bool,
 }
 
 /// Payments from outside.
@@ -283,7 +397,7 @@ pub struct KeySettings {
 #[serde(deny_unknown_fields)]
 pub struct FundingSettings {
     /// Who may tell of payments. Without any, nobody may.
-    #[serde(serialize_with = "hide_providers")]
+    #[serde(serialize_with = "hide_all")]
     pub providers: Vec<ProviderSettings>,
 }
 
@@ -410,7 +524,20 @@ impl Default for Settings {
             daily_bonus: DailyBonusSettings { amounts: Vec::new(), time_zone: "UTC".to_owned(), day_begins_at_hour: 0 },
             signup_bonus: SignupBonusSettings { amount: None },
             transfer: TransferSettings { enabled: true, smallest: 1, largest: None, memo: true },
-            keys: KeySettings { refusal_retention_days: 7 },
+            keys: KeySettings { refusal_retention_days: 7, completed_retention_days: None },
+            webhooks: WebhookSettings {
+                endpoints: Vec::new(),
+                allow_private_addresses: false,
+                timeout_ms: 5000,
+                response_bytes: 16 << 10,
+                attempts: 16,
+                backoff_ms: 5000,
+                longest_backoff_ms: 6 * 60 * 60 * 1000,
+                concurrency: 8,
+                lease_ms: 30_000,
+                retention_days: 7,
+            },
+            workers: WorkerSettings { in_server: true },
             funding: FundingSettings { providers: Vec::new() },
             log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned() },
         }
@@ -460,7 +587,10 @@ const WINDOW_MARGIN_MS: u64 = 500;
 /// Past this, it costs too much to find the one to forget.
 const MOST_PERSISTED: usize = 10_000;
 
-/// Keys that moved value are kept for ever; a refusal must outlive a phone's retries over a day.
+/// Further than this nobody plans, and sums of times stay far from their limits.
+const LONGEST_BACKOFF_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+
+/// An answer must outlive a phone's retries over a day.
 const SHORTEST_RETENTION_DAYS: u32 = 1;
 
 impl Settings {
@@ -498,6 +628,9 @@ impl Settings {
         self.database_url = self.database_url.take().or_else(|| defaults.database_url.clone());
         self.redis_url = self.redis_url.take().or_else(|| defaults.redis_url.clone());
         self.token.secret = self.token.secret.take().or_else(|| defaults.token.secret.clone());
+        if self.webhooks.endpoints.is_empty() {
+            self.webhooks.endpoints.clone_from(&defaults.webhooks.endpoints);
+        }
         if self.funding.providers.is_empty() {
             self.funding.providers.clone_from(&defaults.funding.providers);
         }
@@ -507,6 +640,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_times()?;
         self.check_values()?;
+        self.check_webhooks()?;
         self.check_token()?;
         self.check_providers()?;
         let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
@@ -580,8 +714,39 @@ impl Settings {
         demand((1..=MOST_PERSISTED).contains(&self.documents.persisted_most), || {
             format!("documents.persisted_most must be from 1 to {MOST_PERSISTED}")
         })?;
-        demand(self.keys.refusal_retention_days >= SHORTEST_RETENTION_DAYS, || {
-            format!("keys.refusal_retention_days must be at least {SHORTEST_RETENTION_DAYS}")
+        let completed = self.keys.completed_retention_days.unwrap_or(SHORTEST_RETENTION_DAYS);
+        demand(self.keys.refusal_retention_days.min(completed) >= SHORTEST_RETENTION_DAYS, || {
+            format!(
+                "keys.refusal_retention_days and keys.completed_retention_days must be at least \
+                 {SHORTEST_RETENTION_DAYS}"
+            )
+        })
+    }
+
+    fn check_webhooks(&self) -> Result<(), ConfigError> {
+        let webhooks = &self.webhooks;
+        let mut names: Vec<_> = webhooks.endpoints.iter().map(|endpoint| endpoint.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        demand(names.len() == webhooks.endpoints.len(), || {
+            "webhooks.endpoints must not name an endpoint twice".to_owned()
+        })?;
+        webhooks
+            .endpoints
+            .iter()
+            .try_for_each(|endpoint| check_endpoint(endpoint, webhooks.allow_private_addresses))?;
+        demand(webhooks.timeout_ms > 0 && webhooks.attempts > 0 && webhooks.concurrency > 0, || {
+            "webhooks.timeout_ms, webhooks.attempts and webhooks.concurrency must be greater than zero".to_owned()
+        })?;
+        // Else the event could go to a second worker while the first still sends it or writes down how that ended.
+        demand(webhooks.lease_ms >= 2 * webhooks.timeout_ms, || {
+            "webhooks.lease_ms must be at least twice webhooks.timeout_ms".to_owned()
+        })?;
+        demand((1..=webhooks.longest_backoff_ms).contains(&webhooks.backoff_ms), || {
+            "webhooks.backoff_ms must be above zero and not above webhooks.longest_backoff_ms".to_owned()
+        })?;
+        demand(webhooks.longest_backoff_ms <= LONGEST_BACKOFF_MS && webhooks.lease_ms <= LONGEST_BACKOFF_MS, || {
+            "webhooks.longest_backoff_ms and webhooks.lease_ms must not be above a week".to_owned()
         })
     }
 
@@ -616,6 +781,18 @@ impl Settings {
     pub fn deadline(&self) -> Duration {
         Duration::from_millis(self.request.deadline_ms)
     }
+}
+
+/// A private endpoint is refused at the start where its address stands in its URL; a name is looked up at each attempt.
+fn check_endpoint(endpoint: &EndpointSettings, private: bool) -> Result<(), ConfigError> {
+    let name = endpoint.name.as_str();
+    demand(!endpoint.secrets.is_empty(), || format!("the webhook endpoint {name} needs a secret"))?;
+    demand(private || endpoint.url.url().scheme() == "https", || {
+        format!("the webhook endpoint {name} must begin with https://, unless webhooks.allow_private_addresses is true")
+    })?;
+    demand(private || endpoint.url.literal_address().is_none_or(address::is_public), || {
+        format!("the webhook endpoint {name} has a private address, and webhooks.allow_private_addresses is false")
+    })
 }
 
 /// TOML's errors span lines and quote the file, where a secret may stand: what remains says where and what.
@@ -693,9 +870,9 @@ fn hide<S: Serializer>(_: &Option<SecretString>, serializer: S) -> Result<S::Ok,
     serializer.serialize_none()
 }
 
-/// Providers hold secrets.
+/// Lists that hold secrets are read and never written.
 #[allow(clippy::ptr_arg, reason = "serde passes the field as it is")]
-fn hide_providers<S: Serializer>(_: &Vec<ProviderSettings>, serializer: S) -> Result<S::Ok, S::Error> {
+fn hide_all<T, S: Serializer>(_: &Vec<T>, serializer: S) -> Result<S::Ok, S::Error> {
     [(); 0].serialize(serializer)
 }
 
@@ -752,6 +929,31 @@ mod tests {
         assert!(error.contains("deadlin_ms"), "{error}");
     }
 
+    /// Secrets that are good.
+    const GOOD: &str = "[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
+
+    fn endpoint(name: &str, url: &str, secrets: &str) -> String {
+        format!("[[webhooks.endpoints]]\nname = \"{name}\"\nurl = \"{url}\"\nsecrets = {secrets}\n")
+    }
+
+    #[test]
+    fn endpoints_are_read_and_not_shown() {
+        let of_file = endpoint("crm", "https://crm.example/hunter2", GOOD) + "events = [\"transfer.completed\"]\n";
+        let of_environment = format!("[{{name=\"crm\",url=\"https://crm.example/hunter2\",secrets={GOOD}}}]");
+        for (file, environment) in
+            [(of_file.as_str(), &[][..]), ("", &[("LARGESSE_WEBHOOKS_ENDPOINTS", of_environment.as_str())])]
+        {
+            let (settings, _) = read(file, environment).unwrap();
+            let [endpoint] = &settings.webhooks.endpoints[..] else { panic!("one endpoint") };
+            assert_eq!(endpoint.name.as_str(), "crm");
+            assert_eq!(endpoint.events, if file.is_empty() { vec![] } else { vec![EventType::TransferCompleted] });
+            let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
+            assert!(!shown.contains("hunter2") && !shown.contains("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "{shown}");
+        }
+        let private = "[webhooks]\nallow_private_addresses = true\n".to_owned();
+        assert!(read(&(private + &endpoint("crm", "http://127.0.0.1:9/", GOOD)), &[]).is_ok());
+    }
+
     #[test]
     fn impossible_settings_are_refused_in_one_sentence() {
         for (file, word) in [
@@ -766,11 +968,26 @@ mod tests {
             ("[database]\nlock_timeout_ms = 1000\n", "lock_timeout_ms"),
             ("[signup_bonus]\namount = 0\n", "greater than zero"),
             ("currencies = []\n", "at least one currency"),
+            ("[keys]\ncompleted_retention_days = 0\n", "at least 1"),
+            ("[webhooks]\nlease_ms = 9000\n", "twice webhooks.timeout_ms"),
+            ("[webhooks]\nbackoff_ms = 0\n", "backoff_ms"),
+            ("[webhooks]\nconcurrency = 0\n", "concurrency"),
+            (&endpoint("Crm", "https://crm.example/", GOOD), "an endpoint's name is"),
+            (&endpoint("crm", "https://user:hunter2@crm.example/", GOOD), "no user and no password"),
+            (&endpoint("crm", "ftp://crm.example/", GOOD), "begins with https://"),
+            (&endpoint("crm", "http://crm.example/", GOOD), "must begin with https://"),
+            (&endpoint("crm", "https://127.0.0.1/", GOOD), "private address"),
+            (&endpoint("crm", "https://2130706433/", GOOD), "private address"),
+            (&endpoint("crm", "https://[::ffff:10.0.0.1]/", GOOD), "private address"),
+            (&endpoint("crm", "https://crm.example/", "[\"whsec_hunter2\"]"), "24 to 64 bytes"),
+            (&endpoint("crm", "https://crm.example/", "\"whsec_hunter2\""), "sequence"),
+            (&endpoint("crm", "https://crm.example/", "[]"), "needs a secret"),
+            (&endpoint("crm", "https://crm.example/", GOOD).repeat(2), "twice"),
             (&provider("Acme", "[]"), "lower-case"),
             (&provider("acme", "[]"), "needs a secret"),
             (&provider("acme", "[\"whsec_hunter2\"]"), "24 to 64 bytes"),
             (&provider("acme", "\"whsec_hunter2\""), "sequence"),
-            (&provider("acme", ONE_SECRET).repeat(2), "twice"),
+            (&provider("acme", GOOD).repeat(2), "twice"),
         ] {
             let error = read(file, &[]).unwrap_err().to_string();
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
@@ -778,18 +995,15 @@ mod tests {
         }
     }
 
-    /// A list of secrets that is good.
-    const ONE_SECRET: &str = "[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
-
     fn provider(name: &str, secrets: &str) -> String {
         format!("[[funding.providers]]\nname = \"{name}\"\nsecrets = {secrets}\n")
     }
 
     #[test]
     fn the_secrets_of_providers_are_read_and_never_written() {
-        let variable = format!("[{{name=\"acme\",secrets={ONE_SECRET}}}]");
+        let variable = format!("[{{name=\"acme\",secrets={GOOD}}}]");
         for (file, environment) in [
-            (provider("acme", ONE_SECRET).as_str(), None),
+            (provider("acme", GOOD).as_str(), None),
             ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str()))),
         ] {
             let (settings, unknown) = read(file, environment.as_slice()).unwrap();

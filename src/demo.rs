@@ -17,6 +17,7 @@ use largesse::ledger::connect::migrate;
 use largesse::member::Member;
 use largesse::operations::App;
 use largesse::operations::claim_signup_bonus::claim_signup_bonus;
+use largesse::workers::Workers;
 use rand::Rng;
 use secrecy::SecretString;
 
@@ -55,12 +56,13 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, CommandError> {
     migrate(&url).await?;
     let tokens = Tokens::new(&secret, &settings.token)?;
     let members = welcome(&settings, &url, &tokens).await?;
-    let ledger = Ledger::connect(&settings, &url).await?;
     let cooldown = Cooldown::open(&settings)?;
-    let server = assemble(settings, cooldown, ledger, tokens, &members).await?;
+    let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
+    let server = assemble(&app, cooldown, tokens, &members).await?;
+    let workers = Workers::new(&app)?;
     let address = server.address().map_err(|error| failed("the address", error))?;
     println!("{}", introduction(address, &members));
-    run_until_told(server).await
+    run_until_told(&app, Some(server), Some(workers)).await
 }
 
 fn demo_settings(args: &DemoArgs) -> Settings {

@@ -16,13 +16,14 @@
 //! Downwards only; a test reads the `use` lines.
 //!
 //! ```text
-//! main.rs, demo.rs      the command line
-//!   api                 all that knows GraphQL or HTTP, and nothing else
+//! main.rs, demo.rs, outbox.rs   the command line
+//!   api                 all that knows GraphQL or HTTP requests, and nothing else
+//!   workers             what the clock starts: events are sent, and what may be forgotten is forgotten
 //!     operations        one verb, one file: claim_daily_bonus, claim_signup_bonus, transfer, fund_wallet
-//!       ledger          layers 2 and 3; the only writer of wallets and entries
+//!       ledger          layers 2 and 3; the only writer of wallets, entries and the outbox
 //!       cooldown        layer 1's stores: one Redis, or this process
 //!         entity        the tables as sea-orm sees them
-//!           config, error, amount, member, calendar, signature
+//!           config, error, amount, member, calendar, event, signature, address, global_id
 //! ```
 //!
 //! # One transfer, walked through
@@ -44,18 +45,21 @@
 //!    answer is read and given back; nothing else runs.
 //! 7. The work locks both wallets in one statement, in id order, and checks what it reads there. Only
 //!    [`LockedWallets`](ledger::post::LockedWallets) make the two legs of a posting, and [`Tx::post`](ledger::tx::Tx::post)
-//!    takes nothing else: money cannot move unlocked, by type. Balances, transaction and entries are one statement on
-//!    PostgreSQL.
+//!    takes nothing else: money cannot move unlocked, by type. Balances, transaction, entries, and for each endpoint of the
+//!    settings the events that tell of it ([`ledger::outbox`]), are one statement on PostgreSQL.
 //! 8. COMMIT. Key, effects and answer are there together or not at all. A connection that is lost at this moment means that
 //!    nobody knows: `OUTCOME_UNKNOWN`, the lock stays, and the same key will tell.
 //!    Then, and not before, the ledger tells [`live`] which wallets moved, and whoever watches one over a WebSocket
 //!    (`api/over_websocket.rs`, `api/subscription.rs`) sees its new state, in whichever process.
 //! 9. The task ends its admission as the work ended, and the resolvers read from the receipt what the client selected.
+//! 10. Some worker, in whatever process, takes the events by a lease and sends them ([`workers::deliver_outbox`]), each
+//!     wallet's in its order, until their endpoints have them.
 //!
 //! Two ways to end without value moving are kept apart by type. A **refusal** ([`Stop::Refused`](ledger::tx::Stop)) is an
 //! answer: data with a stable code, stored under the key. A **failure** ([`Failure`](error::Failure)) is none: masked
 //! outside, its cause in the log once, at `api/boundary.rs`.
 
+pub mod address;
 pub mod amount;
 pub mod api;
 pub mod calendar;
@@ -63,9 +67,12 @@ pub mod config;
 pub mod cooldown;
 pub mod entity;
 pub mod error;
+pub mod event;
+pub mod global_id;
 pub mod ledger;
 pub mod live;
 pub mod member;
 pub mod operations;
 mod redis;
 pub mod signature;
+pub mod workers;

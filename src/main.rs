@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the work failed (for `audit`: the books do not balance), 2 a mistake in the call or the settings.
 
 mod demo;
+mod outbox;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use largesse::ledger::connect::{ConnectError, check_url, migrate};
 use largesse::ledger::{Ledger, audit};
 use largesse::member::Member;
 use largesse::operations::App;
+use largesse::workers::Workers;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,6 +51,10 @@ enum Command {
     Token(TokenArgs),
     /// Check the books on one snapshot. Exit code 0 if they balance, 1 and each broken row if not.
     Audit(SettingsArgs),
+    /// Run the workers alone: events are sent, and what may be forgotten is forgotten. `serve` runs them too.
+    Work(WorkArgs),
+    /// List events that were not delivered, and send dead ones again.
+    Outbox(outbox::OutboxArgs),
 }
 
 /// Where settings come from: defaults, then the file, then the environment, then these flags.
@@ -78,6 +84,15 @@ struct ServeArgs {
     /// Bring the database up to date first.
     #[arg(long)]
     migrate: bool,
+}
+
+#[derive(Args)]
+struct WorkArgs {
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Lines for people or JSON for collectors.
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
 }
 
 #[derive(Args)]
@@ -161,6 +176,8 @@ async fn run(command: Command) -> Result<ExitCode, CommandError> {
             println!("{report}");
             Ok(if report.books_balance() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        Command::Work(args) => work(args).await,
+        Command::Outbox(args) => outbox::run(args).await,
     }
 }
 
@@ -177,38 +194,55 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;
     start_log(&settings)?;
-    for variable in unknown {
-        tracing::warn!(variable, "a variable of the environment names no setting and is ignored");
-    }
+    warn_of_unknown(unknown);
     if settings.redis_url.is_none() {
         tracing::warn!("no redis_url: cooldowns live in this process, and each process admits an attempt of its own");
     }
     if args.migrate {
         migrate(&url).await?;
     }
-    let ledger = Ledger::connect(&settings, &url).await?;
-    let server = assemble(settings, cooldown, ledger, tokens, &[]).await?;
+    let with_workers = settings.workers.in_server;
+    let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
+    let server = assemble(&app, cooldown, tokens, &[]).await?;
+    let workers = with_workers.then(|| Workers::new(&app)).transpose()?;
     tracing::info!(address = %server.address().map_err(|error| failed("the address", error))?, "listening");
-    run_until_told(server).await
+    run_until_told(&app, Some(server), workers).await
+}
+
+/// The workers alone. They need the database and nothing else.
+async fn work(args: WorkArgs) -> Result<ExitCode, CommandError> {
+    let (mut settings, unknown) = settings_and_unknown_variables(args.settings)?;
+    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    let url = database_url(&settings)?;
+    check_url(&url)?;
+    start_log(&settings)?;
+    warn_of_unknown(unknown);
+    let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
+    let workers = Workers::new(&app)?;
+    run_until_told(&app, None, Some(workers)).await
+}
+
+fn warn_of_unknown(variables: Vec<String>) {
+    for variable in variables {
+        tracing::warn!(variable, "a variable of the environment names no setting and is ignored");
+    }
 }
 
 /// Listens, and puts the parts of a server together.
 async fn assemble(
-    settings: Settings,
+    app: &App,
     cooldown: Cooldown,
-    ledger: Ledger,
     tokens: Tokens,
     demo_members: &[(String, String)],
 ) -> Result<Server, CommandError> {
-    let listen = settings.listen;
+    let listen = app.settings.listen;
     let listener =
         TcpListener::bind(listen).await.map_err(|error| failed(&format!("cannot listen on {listen}"), error))?;
-    let app = App::new(ledger, settings)?;
-    Ok(Server::new(listener, app, cooldown, tokens, demo_members)?)
+    Ok(Server::new(listener, app.clone(), cooldown, tokens, demo_members)?)
 }
 
-/// Runs a server until SIGINT or SIGTERM.
-async fn run_until_told(server: Server) -> Result<ExitCode, CommandError> {
+/// Runs a server, workers or both until SIGINT or SIGTERM, and closes the books when both have ended.
+async fn run_until_told(app: &App, server: Option<Server>, workers: Option<Workers>) -> Result<ExitCode, CommandError> {
     let shutdown = Shutdown::new();
     let listen_for = |kind| signal(kind).map_err(|error| failed("signals", error));
     let (mut interrupt, mut terminate) = (listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?);
@@ -220,7 +254,22 @@ async fn run_until_told(server: Server) -> Result<ExitCode, CommandError> {
         }
         told.cancel();
     });
-    server.run(shutdown).await.map_err(|error| failed("the server", error))?;
+    let (ended, ()) = tokio::join!(
+        async {
+            match server {
+                Some(server) => server.run(shutdown.clone()).await,
+                None => Ok(()),
+            }
+        },
+        async {
+            if let Some(workers) = workers {
+                tracing::info!(endpoints = app.settings.webhooks.endpoints.len(), "working");
+                workers.run(shutdown.clone()).await;
+            }
+        }
+    );
+    app.ledger.close().await;
+    ended.map_err(|error| failed("the server", error))?;
     Ok(ExitCode::SUCCESS)
 }
 

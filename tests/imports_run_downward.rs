@@ -1,5 +1,6 @@
 //! Promise: imports run downward: main › api, workers › operations › ledger, cooldown › entity, live › config, error,
-//! amount, member, calendar, redis, signature; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the books.
+//! amount and the other words; operations never import each other; GraphQL and HTTP stay in `api`; `ledger` alone writes the
+//! books.
 //!
 //! Guards the layout itself. It reads the source as text, so that a path in the middle of a function counts as well.
 
@@ -12,7 +13,10 @@ const HEIGHTS: &[(u8, &[&str])] = &[
     (4, &["operations"]),
     (3, &["ledger", "cooldown"]),
     (2, &["entity", "live"]),
-    (BOTTOM, &["config", "error", "amount", "member", "calendar", "redis", "signature"]),
+    (
+        BOTTOM,
+        &["config", "error", "amount", "member", "calendar", "event", "signature", "address", "global_id", "redis"],
+    ),
 ];
 const BOTTOM: u8 = 1;
 
@@ -318,6 +322,8 @@ fn exists(name: &str, settings: &Variables) -> bool {
     settings.contains_key(name)
         || settings.values().any(|setting| setting == name)
         || name.strip_prefix("cooldown.actions.").is_some_and(of_an_action)
+        // The type of an event, such as `transfer.completed`, is named like a setting.
+        || serde_json::from_value::<largesse::event::EventType>(name.into()).is_ok()
         // Of the tests' and the measurements' own servers.
         || name.starts_with("LARGESSE_TEST_")
         || name == "LARGESSE_DURABLE"
@@ -336,6 +342,8 @@ fn settings_named(text: &str) -> BTreeSet<String> {
         "keys",
         "funding",
         "log",
+        "webhooks",
+        "workers",
     ];
     let code = text.split('`').skip(1).step_by(2).map(str::trim);
     let is_path = |name: &&str| name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_.".contains(&byte));

@@ -12,19 +12,20 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use largesse::config::Settings;
 use sea_orm::{ConnectionTrait, TransactionTrait};
-use sea_orm_migration::MigratorTrait;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::on_both;
 use crate::world::binary::{Running, largesse, run};
+use crate::world::outbox::{WHSEC, deliver, tell};
+use crate::world::receiver::{Received, Receiver, Reply};
 use crate::world::redis_server::free_port;
 use crate::world::{
     CLAIM_DAILY, CLAIM_SIGNUP, Database, Locks, SECRET, World, books_balance, database_url, fresh_database,
     run_on_server, servers_url, token, transfer, unique, wait_until,
 };
 
-const COMMANDS: [&str; 6] = ["demo", "serve", "schema", "migrate", "token", "audit"];
+const COMMANDS: [&str; 8] = ["demo", "serve", "schema", "migrate", "token", "audit", "work", "outbox"];
 
 const ANY_PORT: &str = "127.0.0.1:0";
 
@@ -62,6 +63,11 @@ fn a_mistake_in_the_call_is_exit_code_2() {
         &["token", "alice", "--expires-in", "9999999999999999999d"],
         &["token", "alice", "--expires-in", "\u{fc}"],
         &["token", ""],
+        &["outbox"],
+        &["outbox", "resend"],
+        &["outbox", "resend", "no-id"],
+        &["outbox", "list", "--limit", "few"],
+        &["work", "--log-format", "xml"],
     ] {
         let ended = run(largesse(folder.path(), arguments).env("LARGESSE_TOKEN_SECRET", SECRET));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}: {}", ended.stderr);
@@ -146,8 +152,8 @@ fn what_is_required_is_asked_for() {
     }
     let without_database = run(serve(folder.path(), "sqlite:books.db").env_remove("DATABASE_URL"));
     refused(&without_database, "DATABASE_URL", "no database");
-    for command in ["migrate", "audit"] {
-        refused(&run(&mut largesse(folder.path(), &[command])), "DATABASE_URL", command);
+    for command in [&["migrate"][..], &["audit"], &["work"], &["outbox", "list"]] {
+        refused(&run(&mut largesse(folder.path(), command)), "DATABASE_URL", command[0]);
     }
     refused(&run(&mut largesse(folder.path(), &["token", "alice"])), "LARGESSE_TOKEN_SECRET", "token");
     let missing = run(serve(folder.path(), "sqlite:books.db").args(["--config", "missing.toml"]));
@@ -246,8 +252,9 @@ on_both!(four_processes_migrate_at_once, async |database| {
     let sql = sea_orm::Database::connect(&url).await.unwrap();
     let ask = sea_orm::Statement::from_string(sql.get_database_backend(), "SELECT COUNT(*) FROM seaql_migrations");
     let row = sql.query_one_raw(ask).await.unwrap().unwrap();
-    let migrations = i64::try_from(largesse_migration::Migrator::migrations().len()).unwrap();
-    assert_eq!(row.try_get_by_index::<i64>(0).unwrap(), migrations, "each migration ran once");
+    let migrations =
+        i64::try_from(<largesse_migration::Migrator as sea_orm_migration::MigratorTrait>::migrations().len());
+    assert_eq!(row.try_get_by_index::<i64>(0).unwrap(), migrations.unwrap(), "each migration ran once");
     sql.close().await.unwrap();
     let audit = run(largesse(folder.path(), &["audit"]).env("DATABASE_URL", &url));
     assert_eq!((audit.code, audit.stdout.lines().last()), (Some(0), Some("the books balance")), "{}", audit.stderr);
@@ -320,6 +327,75 @@ on_both!(audit_tells_whether_the_books_balance, async |database| {
     assert!(damaged.stdout.ends_with("the books do not balance: 1 broken row\n"), "{}", damaged.stdout);
     sql.execute_unprepared("UPDATE wallets SET balance = balance - 1 WHERE balance = 31").await.unwrap();
     world.end().await;
+});
+
+on_both!(outbox_lists_what_did_not_arrive_and_sends_it_again, async |database| {
+    let receiver = Receiver::answering(|event| Reply::Status(if event.before == 0 { 410 } else { 200 })).await;
+    let world = World::with(database, Locks::Off, |settings| tell(settings, "crm", receiver.url())).await;
+    world.fund("alice").await;
+    deliver(&world).await;
+    world.fund("bob").await;
+    let folder = tempfile::tempdir().unwrap();
+    let outbox = |arguments: &[&str]| {
+        run(largesse(folder.path(), &[&["outbox"], arguments].concat()).env("DATABASE_URL", &world.url))
+    };
+    let (all, dead) = (outbox(&["list"]), outbox(&["list", "--dead"]));
+    assert_eq!((all.code, dead.code, all.stderr.as_str(), dead.stderr.as_str()), (Some(0), Some(0), "", ""));
+    assert_eq!((all.stdout.lines().count(), dead.stdout.lines().count()), (2, 1), "{}", all.stdout);
+    assert_eq!(outbox(&["list", "--limit", "1"]).stdout, dead.stdout, "the oldest first");
+    let columns: Vec<_> = dead.stdout.trim_end().split('\t').collect();
+    let [id, "crm", "bonus.claimed", _, "1", "dead", "HTTP 410: the endpoint is gone"] = columns[..] else {
+        panic!("{columns:?}")
+    };
+    let again = outbox(&["resend", id]);
+    assert_eq!((again.code, again.stdout.as_str(), again.stderr.as_str()), (Some(0), "", ""));
+    let nothing = outbox(&["resend", id]);
+    assert_eq!((nothing.code, nothing.stderr), (Some(1), format!("largesse: {id} is no dead event\n")));
+    assert_eq!(deliver(&world).await.delivered, 1);
+    let repeated: Vec<_> = receiver.received().into_iter().filter(|event| event.before == 1).collect();
+    assert_eq!(repeated.iter().map(Received::id).collect::<Vec<_>>(), [id]);
+    world.end().await;
+});
+
+/// The environment in which a process tells an endpoint everything.
+fn telling(command: &mut Command, url: &str) {
+    let endpoint = format!("[{{name=\"crm\",url=\"{url}\",secrets=[\"{WHSEC}\"]}}]");
+    command.env("LARGESSE_WEBHOOKS_ENDPOINTS", endpoint).env("LARGESSE_WEBHOOKS_ALLOW_PRIVATE_ADDRESSES", "true");
+}
+
+// A server that leaves the work to others, and a worker beside it; afterwards a server that works itself.
+on_both!(events_are_sent_by_work_and_by_serve, async |database| {
+    let receiver = Receiver::answering(|event| Reply::Status(if event.before == 0 { 500 } else { 200 })).await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = empty_database(database, folder.path()).await;
+    for (member, in_server) in [("alice", false), ("bob", true)] {
+        let mut command = serve(folder.path(), &url);
+        telling(&mut command, receiver.url());
+        command.arg("--migrate").env("LARGESSE_SIGNUP_BONUS_AMOUNT", "7").env("LARGESSE_WEBHOOKS_BACKOFF_MS", "1");
+        let (server, address) = started(command.env("LARGESSE_WORKERS_IN_SERVER", in_server.to_string()));
+        post(&address, &token(member), &json!({ "query": CLAIM_SIGNUP })).await;
+        let worker = (!in_server).then(|| {
+            let mut command = largesse(folder.path(), &["work", "--log-format", "json"]);
+            telling(&mut command, receiver.url());
+            Running::start(command.env("DATABASE_URL", &url).env("LARGESSE_WEBHOOKS_BACKOFF_MS", "1"))
+        });
+        let taken = || receiver.places().iter().filter(|(name, _)| name == member).count();
+        wait_until("it was refused once and taken once", async || taken() == 2).await;
+        let mut log = String::new();
+        for running in worker.into_iter().chain([server]) {
+            running.signal("TERM");
+            let ended = running.wait();
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{}", ended.stderr);
+            let lines = json_lines(&ended.stderr);
+            let works = lines.iter().any(|line| line["message"] == "working");
+            let sent = lines.iter().any(|line| line["error"] == "HTTP 500");
+            let told_to = in_server || log.is_empty();
+            assert_eq!((works, sent), (told_to, told_to), "who works is who was told to: {}", ended.stderr);
+            log += &ended.stderr;
+        }
+        assert!(!log.contains("whsec_") && !log.contains(WHSEC.trim_start_matches("whsec_")), "{log}");
+    }
+    books_balance(&url).await;
 });
 
 #[test]

@@ -7,6 +7,7 @@ use sea_orm_migration::prelude::*;
 use sea_orm_migration::sea_orm::DbBackend;
 
 mod m20261129_000001_wallets;
+mod m20261129_000002_outbox;
 mod m20261129_000003_reversals;
 mod m20261129_000004_payments;
 
@@ -18,6 +19,7 @@ impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
         vec![
             Box::new(m20261129_000001_wallets::Migration),
+            Box::new(m20261129_000002_outbox::Migration),
             Box::new(m20261129_000003_reversals::Migration),
             Box::new(m20261129_000004_payments::Migration),
         ]

@@ -6,7 +6,7 @@ use async_graphql::dataloader::{DataLoader, Loader};
 use async_graphql::{Context, Enum, ID, Object, SimpleObject};
 use uuid::Uuid;
 
-use super::ids::{Cursor, GlobalId};
+use super::ids::{Cursor, GlobalId, global};
 use super::paging::{PageArguments, PageInfo, page_info};
 use super::scalars::{DateTime, LocalDate};
 use super::wallet::{Money, WalletEntry, money};
@@ -78,7 +78,7 @@ impl BonusClaim {
 
     /// Opaque, globally unique ID. Do not parse it.
     pub(super) async fn id(&self) -> ID {
-        GlobalId::Claim(self.row.id).encode()
+        global(GlobalId::Claim(self.row.id))
     }
 
     /// Days in a row that led to this claim, this one included; null for a once-only bonus.

@@ -304,7 +304,7 @@ mod tests {
     fn every_operation_of_the_product_can_be_sent_alone() {
         let operations = operations(OPERATIONS);
         let names: Vec<_> = operations.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["Home", "History", "ClaimDailyBonus", "ClaimSignupBonus", "Transfer"]);
+        assert_eq!(names, ["Home", "History", "ClaimDailyBonus", "ClaimSignupBonus", "Transfer", "WalletChanged"]);
         for (name, query) in &operations {
             for spread in spreads(query) {
                 assert!(query.contains(&format!("fragment {spread} on ")), "{name} lacks {spread}");

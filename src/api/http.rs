@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// Serves until it is told to stop. Then `/readyz` says so for a while, no new connection is taken, and the work under
-    /// way is finished.
+    /// way is finished. The ledger stays open, for the workers may still write.
     pub async fn run(self, shutdown: Shutdown) -> std::io::Result<()> {
         let Self { listener, front, page } = self;
         let demo = page.is_demo();
@@ -126,7 +126,6 @@ impl Server {
         front.works.finish().await;
         // It ends when it is told to stop, and has nothing to say.
         let _ = looking.await;
-        front.app.ledger.close().await;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Global IDs and cursors: opaque to clients, a letter and bytes to us.
+//! Global IDs as the schema shows them, and cursors: opaque to clients, bytes to us.
 
 use async_graphql::ID;
 use base64::Engine;
@@ -6,55 +6,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+pub(super) use crate::global_id::GlobalId;
 use crate::ledger::statement::ClaimCursor;
 
-/// What a global ID names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GlobalId {
-    /// The signed-in member.
-    Viewer(Uuid),
-    /// A member as others see them.
-    Profile(Uuid),
-    Wallet(Uuid),
-    /// A wallet's id and the entry's sequence number there.
-    Entry(Uuid, i64),
-    Claim(Uuid),
-    /// Not a node of its own; entries of one transaction share it.
-    Transaction(Uuid),
-}
-
-impl GlobalId {
-    pub(super) fn encode(self) -> ID {
-        let (letter, uuid, rest) = match self {
-            Self::Viewer(id) => (b'v', id, None),
-            Self::Profile(id) => (b'p', id, None),
-            Self::Wallet(id) => (b'w', id, None),
-            Self::Entry(wallet, seq) => (b'e', wallet, Some(seq)),
-            Self::Claim(id) => (b'c', id, None),
-            Self::Transaction(id) => (b't', id, None),
-        };
-        let mut bytes = vec![letter];
-        bytes.extend_from_slice(uuid.as_bytes());
-        bytes.extend(rest.iter().flat_map(|seq| seq.to_be_bytes()));
-        ID(URL_SAFE_NO_PAD.encode(bytes))
-    }
-
-    /// None for whatever we did not write: to a client such an ID names nothing.
-    pub(super) fn decode(id: &str) -> Option<Self> {
-        let bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
-        let (letter, rest) = bytes.split_first()?;
-        let (uuid, rest) = rest.split_first_chunk::<16>()?;
-        let uuid = Uuid::from_bytes(*uuid);
-        match (letter, rest) {
-            (b'v', []) => Some(Self::Viewer(uuid)),
-            (b'p', []) => Some(Self::Profile(uuid)),
-            (b'w', []) => Some(Self::Wallet(uuid)),
-            (b'c', []) => Some(Self::Claim(uuid)),
-            (b't', []) => Some(Self::Transaction(uuid)),
-            (b'e', seq) => Some(Self::Entry(uuid, i64::from_be_bytes(seq.try_into().ok()?))),
-            _ => None,
-        }
-    }
+/// The same IDs as in events, for the schema.
+pub(super) fn global(id: GlobalId) -> ID {
+    ID(id.encode())
 }
 
 /// A place in a list.
@@ -98,14 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_and_cursors_come_back_as_they_went() {
+    fn cursors_come_back_as_they_went() {
         let id = Uuid::now_v7();
-        for global in [GlobalId::Viewer(id), GlobalId::Entry(id, 7), GlobalId::Transaction(id), GlobalId::Claim(id)] {
-            assert_eq!(GlobalId::decode(&global.encode()), Some(global));
-        }
-        for bad in ["", "x", "alice", "dg", &GlobalId::Entry(id, 7).encode()[1..]] {
-            assert_eq!(GlobalId::decode(bad), None, "{bad}");
-        }
         let now = DateTime::from_timestamp_millis(1_796_000_000_123).unwrap();
         assert_eq!(ClaimCursor::decode(&(now, id).encode()), Some((now, id)));
         assert_eq!(i64::decode(&42_i64.encode()), Some(42));

@@ -3,7 +3,7 @@
 use async_graphql::{Context, ID, Interface, Object};
 
 use super::bonus::{BonusClaim, BonusClaimConnection, DailyBonusStatus, SignupBonusStatus};
-use super::ids::GlobalId;
+use super::ids::{GlobalId, global};
 use super::paging::{LARGEST_PAGE, PageArguments};
 use super::scalars::CurrencyScalar;
 use super::wallet::{MemberProfile, Wallet, WalletEntry};
@@ -93,7 +93,7 @@ impl Viewer {
 
     /// Opaque, globally unique ID. Do not parse it.
     pub(super) async fn id(&self) -> ID {
-        GlobalId::Viewer(self.0.id()).encode()
+        global(GlobalId::Viewer(self.0.id()))
     }
 
     /// The name that others send value to: the subject of the member's token.

@@ -189,7 +189,7 @@ impl ReverseTransactionPayload {
     /// ID of the reversal, which is a transaction of its own; null when refused.
     async fn transaction_id(&self) -> Option<ID> {
         let receipt = self.outcome.as_ref()?.receipt()?;
-        Some(GlobalId::Transaction(receipt.id).encode())
+        Some(ID(GlobalId::Transaction(receipt.id).encode()))
     }
 
     /// Expected refusals; empty on success.

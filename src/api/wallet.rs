@@ -2,7 +2,7 @@
 
 use async_graphql::{Context, Enum, ID, Object, SimpleObject};
 
-use super::ids::{Cursor, GlobalId};
+use super::ids::{Cursor, GlobalId, global};
 use super::paging::{PageArguments, PageInfo, page_info};
 use super::scalars::{BigInt, CurrencyScalar, DateTime};
 use crate::entity::{self, Kind};
@@ -84,7 +84,7 @@ impl Wallet {
 
     /// Opaque, globally unique ID. Do not parse it. The same before and after the first movement.
     pub(super) async fn id(&self) -> ID {
-        GlobalId::Wallet(self.reference.id()).encode()
+        global(GlobalId::Wallet(self.reference.id()))
     }
 
     /// When the first movement was posted; null before it.
@@ -125,7 +125,7 @@ pub(super) struct MemberProfile(pub(super) Counterparty);
 impl MemberProfile {
     /// Opaque, globally unique ID. Do not parse it.
     pub(super) async fn id(&self) -> ID {
-        GlobalId::Profile(self.0.id).encode()
+        global(GlobalId::Profile(self.0.id))
     }
 
     /// The name to send value to.
@@ -163,7 +163,7 @@ impl WalletEntry {
 
     /// Opaque, globally unique ID. Do not parse it.
     pub(super) async fn id(&self) -> ID {
-        GlobalId::Entry(self.0.wallet_id, self.0.seq).encode()
+        global(GlobalId::Entry(self.0.wallet_id, self.0.seq))
     }
 
     /// What moved the value.
@@ -186,7 +186,7 @@ impl WalletEntry {
 
     /// ID of the transaction, the same in every wallet that it touched.
     async fn transaction_id(&self) -> ID {
-        GlobalId::Transaction(self.0.transaction_id).encode()
+        global(GlobalId::Transaction(self.0.transaction_id))
     }
 }
 

@@ -5,6 +5,7 @@ pub mod debt;
 pub mod entry;
 pub mod idempotency_key;
 pub mod member;
+pub mod outbox;
 pub mod payment;
 pub mod payment_conflict;
 pub mod payment_event;

@@ -17,6 +17,7 @@ use sea_orm::{
 use sea_orm_migration::MigratorTrait;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::events::Subscription;
 use super::{Clock, Ledger};
 use crate::config::{ConfigError, Settings};
 use crate::live::Live;
@@ -89,6 +90,8 @@ impl Ledger {
             limits_with_begin: with_begin
                 .then(|| limits(settings).map(|(name, value)| format!("SET LOCAL {name} = '{value}'")).join("; ")),
             refusal_retention: TimeDelta::days(i64::from(settings.keys.refusal_retention_days)),
+            completed_retention: settings.keys.completed_retention_days.map(|days| TimeDelta::days(i64::from(days))),
+            subscriptions: Subscription::all(&settings.webhooks).into(),
             clock: Arc::new(Clock::default()),
             live: Live::open(settings)?,
             known_members: Mutex::new(HashSet::new()),

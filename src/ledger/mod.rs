@@ -8,14 +8,20 @@
 //! | [`payment`] | payments from outside: inserted once, locked before anybody decides |
 //! | [`reverse`] | taking back what was posted, whole or in part |
 //! | `debt` | what a reversal could not recover, paid by the next credits |
+//! | `events` | what the outside is told of a posting, staged in its statement |
+//! | [`outbox`] | events on their way: leases, outcomes, dead letters |
+//! | [`cleaning`] | what may be forgotten, in small batches |
 //! | [`statement`] | reads: wallets, entries, claims |
 //! | [`audit`] | whether the books balance |
 //! | [`connect`] | connections with their time limits, and migration |
 
 pub mod audit;
+pub mod cleaning;
 pub mod connect;
 mod debt;
+mod events;
 pub mod once;
+pub mod outbox;
 pub mod payment;
 pub mod post;
 pub mod reverse;
@@ -46,6 +52,10 @@ pub struct Ledger {
     limits_with_begin: Option<String>,
     /// How long the answer "refused" is kept under its key.
     refusal_retention: TimeDelta,
+    /// How long the answer "done" is kept under its key; for ever if none.
+    completed_retention: Option<TimeDelta>,
+    /// Who is told of what.
+    subscriptions: Arc<[events::Subscription]>,
     clock: Arc<Clock>,
     /// Told after COMMIT which wallets moved.
     live: Live,

@@ -121,7 +121,8 @@ impl Ledger {
         W::Refusal: Serialize + DeserializeOwned + Sync,
     {
         loop {
-            let first = FirstToInsert { attempt, work, refusal_retention: self.refusal_retention };
+            let retention = (self.refusal_retention, self.completed_retention);
+            let first = FirstToInsert { attempt, work, retention };
             match self.transact(deadline, &first).await? {
                 Ok(answer) => {
                     count("won");
@@ -172,7 +173,8 @@ impl Ledger {
 struct FirstToInsert<'a, W> {
     attempt: &'a Attempt,
     work: &'a W,
-    refusal_retention: TimeDelta,
+    /// Of a refusal, and of what moved value.
+    retention: (TimeDelta, Option<TimeDelta>),
 }
 
 impl<W> Work for FirstToInsert<'_, W>
@@ -184,7 +186,8 @@ where
     type Refusal = Lost;
 
     async fn run(&self, tx: &mut Tx) -> Result<Self::Done, Stop<Lost>> {
-        if !tx.insert_key(self.attempt).await? {
+        let (refusal_retention, completed_retention) = self.retention;
+        if !tx.insert_key(self.attempt, completed_retention).await? {
             return Err(Stop::Refused(tx.read_key(self.attempt).await?));
         }
         tx.open_wallets().await?;
@@ -194,7 +197,7 @@ where
             Err(Stop::Interrupted(interrupted)) => return Err(interrupted.into()),
         };
         tx.unopen_wallets().await?;
-        tx.answer_with_refusal(self.attempt, &refusal, self.refusal_retention).await?;
+        tx.answer_with_refusal(self.attempt, &refusal, refusal_retention).await?;
         Ok(Answer::Refused { refusal, replayed: false })
     }
 }
@@ -215,7 +218,8 @@ impl<W: Work> Work for Opening<'_, W> {
 impl Tx {
     /// Inserts the key as if the work were done. Waits for another transaction that inserts the same key now; false if that
     /// one, or an earlier one, was committed.
-    async fn insert_key(&mut self, attempt: &Attempt) -> Result<bool, Interrupted> {
+    async fn insert_key(&mut self, attempt: &Attempt, retention: Option<TimeDelta>) -> Result<bool, Interrupted> {
+        let now = self.clock.process_now();
         let row = idempotency_key::ActiveModel {
             member_id: Set(attempt.member.id()),
             operation: Set(attempt.operation.clone()),
@@ -223,8 +227,8 @@ impl Tx {
             fingerprint: Set(attempt.fingerprint.to_vec()),
             transaction_id: Set(Some(self.transaction_id)),
             refusal: Set(None),
-            created_at: Set(self.clock.process_now()),
-            expires_at: Set(None),
+            created_at: Set(now),
+            expires_at: Set(retention.map(|retention| now + retention)),
         };
         let insert = idempotency_key::Entity::insert(row).on_conflict_do_nothing();
         match insert.exec_without_returning(self.connection()?).await {

@@ -11,6 +11,7 @@ use sea_orm::{
 };
 use uuid::Uuid;
 
+use super::events;
 use super::statement::{Counterparty, EntryRow};
 use super::tx::{Interrupted, Stop, Tx};
 use crate::amount::{Amount, CurrencyCode};
@@ -261,10 +262,15 @@ impl Posting {
     fn entries(&self) -> impl Iterator<Item = EntryRow> {
         self.legs.iter().filter_map(|leg| receipt_line(&self.transaction, leg, &self.legs))
     }
+
+    /// The members' entries, each with its member.
+    fn told(&self) -> impl Iterator<Item = (&Member, EntryRow)> {
+        self.legs.iter().filter_map(|leg| Some((leg.member()?, receipt_line(&self.transaction, leg, &self.legs)?)))
+    }
 }
 
 impl Tx {
-    /// Moves value between the legs' sides: balances, transaction and entries. Wallets that owe and have received pay first.
+    /// Moves value between the legs' sides: balances, transaction, entries, and the events that tell of it. Wallets that owe and have received pay first.
     /// The locked wallets are used up, so what was read under the lock is written once.
     ///
     /// # Panics
@@ -281,19 +287,21 @@ impl Tx {
         self.pay_debts(&mut wallets, &mut postings, at).await?;
         let debts_moved = wallets.debts_moved();
         let touched = wallets.changed();
-        self.write(&touched, debts_moved, &postings).await?;
+        let events = events::stage(&self.subscriptions, postings.iter().flat_map(Posting::told));
+        self.write(&touched, debts_moved, &postings, events).await?;
         self.moved.extend(touched.iter().map(|row| (row.id, row.version)));
         // What was asked for comes first; the payments of debts after it are transactions of their own.
         Ok(Receipt { id: self.transaction_id, entries: postings[0].entries().collect(), wallets: touched })
     }
 
-    /// PostgreSQL writes all three tables in one statement, which is one round trip instead of three; SQLite allows
-    /// no writing inside WITH and has no round trips to save.
+    /// PostgreSQL writes all the tables in one statement, which is one round trip instead of four; SQLite allows no
+    /// writing inside WITH and has no round trips to save.
     async fn write(
         &self,
         wallets: &[wallet::Model],
         debts_moved: bool,
         postings: &[Posting],
+        events: Option<InsertStatement>,
     ) -> Result<(), Interrupted> {
         let transactions = postings.iter().map(|posting| transaction::ActiveModel::from(posting.transaction.clone()));
         let transactions = transaction::Entity::insert_many(transactions).into_query();
@@ -306,11 +314,14 @@ impl Tx {
             connection.execute(&entries).await?;
             0
         } else if on_postgres {
-            connection.execute(&in_one_statement(balances, transactions, entries)).await?;
+            connection.execute(&in_one_statement(balances, transactions, entries, events)).await?;
             wallets.len() as u64
         } else {
             connection.execute(&transactions).await?;
             connection.execute(&entries).await?;
+            if let Some(events) = events {
+                connection.execute(&events).await?;
+            }
             connection.execute(&balances).await?.rows_affected()
         };
         if moved == wallets.len() as u64 {
@@ -362,6 +373,7 @@ fn in_one_statement(
     balances: UpdateStatement,
     transaction: InsertStatement,
     entries: InsertStatement,
+    events: Option<InsertStatement>,
 ) -> sea_orm::sea_query::WithQuery {
     let part = |name: &'static str| {
         let mut part = CommonTableExpression::new();
@@ -371,6 +383,9 @@ fn in_one_statement(
     let mut all = WithClause::new();
     all.cte(part("moved").query(balances).to_owned());
     all.cte(part("booked").query(transaction).to_owned());
+    if let Some(events) = events {
+        all.cte(part("told").query(events).to_owned());
+    }
     entries.with(all)
 }
 

@@ -18,6 +18,7 @@ use sea_orm::{
 };
 use uuid::Uuid;
 
+use super::events::Subscription;
 use super::post::{LockedWallets, WalletRef};
 use super::{Clock, Ledger};
 use crate::entity::wallet;
@@ -28,6 +29,7 @@ use crate::live::Version;
 pub struct Tx {
     inner: DatabaseTransaction,
     pub(super) clock: Arc<Clock>,
+    pub(super) subscriptions: Arc<[Subscription]>,
     /// Names the posting that this transaction makes, if it makes one. Known from the start, so that a key can be
     /// inserted together with its answer.
     pub(super) transaction_id: Uuid,
@@ -169,6 +171,7 @@ impl Ledger {
         Ok(Tx {
             inner,
             clock: self.clock.clone(),
+            subscriptions: self.subscriptions.clone(),
             transaction_id: Uuid::now_v7(),
             deadline,
             to_open,

@@ -5,8 +5,10 @@ pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod identity_provider;
 pub(crate) mod log;
+pub(crate) mod outbox;
 pub(crate) mod provider;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 pub(crate) mod redis_server;
 pub(crate) mod socket;
 pub(crate) mod statements;
@@ -323,6 +325,7 @@ impl World {
     pub(crate) async fn end(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
         books_balance(&self.url).await;
     }
 
@@ -330,6 +333,7 @@ impl World {
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.serving.await.expect("the server does not panic").expect("the server ends well");
+        self.app.ledger.close().await;
     }
 }
 
