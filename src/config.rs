@@ -291,7 +291,7 @@ pub struct KeySettings {
 #[serde(deny_unknown_fields)]
 pub struct WebhookSettings {
     /// Who is told. Without any, no event is written.
-    #[serde(serialize_with = "hide_endpoints")]
+    #[serde(serialize_with = "hide_all")]
     pub endpoints: Vec<EndpointSettings>,
     /// Whether an endpoint may lie in a private network, and be reached without TLS.
     pub allow_private_addresses: bool,
@@ -397,7 +397,7 @@ pub struct WorkerSettings {
 #[serde(deny_unknown_fields)]
 pub struct FundingSettings {
     /// Who may tell of payments. Without any, nobody may.
-    #[serde(serialize_with = "hide_providers")]
+    #[serde(serialize_with = "hide_all")]
     pub providers: Vec<ProviderSettings>,
 }
 
@@ -848,15 +848,9 @@ fn hide<S: Serializer>(_: &Option<SecretString>, serializer: S) -> Result<S::Ok,
     serializer.serialize_none()
 }
 
-/// Endpoints hold secrets.
+/// Lists that hold secrets are read and never written.
 #[allow(clippy::ptr_arg, reason = "serde passes the field as it is")]
-fn hide_endpoints<S: Serializer>(_: &Vec<EndpointSettings>, serializer: S) -> Result<S::Ok, S::Error> {
-    [(); 0].serialize(serializer)
-}
-
-/// Providers hold secrets.
-#[allow(clippy::ptr_arg, reason = "serde passes the field as it is")]
-fn hide_providers<S: Serializer>(_: &Vec<ProviderSettings>, serializer: S) -> Result<S::Ok, S::Error> {
+fn hide_all<T, S: Serializer>(_: &Vec<T>, serializer: S) -> Result<S::Ok, S::Error> {
     [(); 0].serialize(serializer)
 }
 
@@ -971,7 +965,7 @@ mod tests {
             (&provider("acme", "[]"), "needs a secret"),
             (&provider("acme", "[\"whsec_hunter2\"]"), "24 to 64 bytes"),
             (&provider("acme", "\"whsec_hunter2\""), "sequence"),
-            (&provider("acme", ONE_SECRET).repeat(2), "twice"),
+            (&provider("acme", GOOD).repeat(2), "twice"),
         ] {
             let error = read(file, &[]).unwrap_err().to_string();
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
@@ -979,20 +973,16 @@ mod tests {
         }
     }
 
-    /// A list of secrets that is good.
-    const ONE_SECRET: &str = "[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]";
-
     fn provider(name: &str, secrets: &str) -> String {
         format!("[[funding.providers]]\nname = \"{name}\"\nsecrets = {secrets}\n")
     }
 
     #[test]
     fn the_secrets_of_providers_are_read_and_never_written() {
-        let variable = format!("[{{name=\"acme\",secrets={ONE_SECRET}}}]");
-        for (file, environment) in [
-            (provider("acme", ONE_SECRET).as_str(), None),
-            ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str()))),
-        ] {
+        let variable = format!("[{{name=\"acme\",secrets={GOOD}}}]");
+        for (file, environment) in
+            [(provider("acme", GOOD).as_str(), None), ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str())))]
+        {
             let (settings, unknown) = read(file, environment.as_slice()).unwrap();
             let [provider] = &settings.funding.providers[..] else { panic!("{:?}", settings.funding) };
             assert_eq!((provider.name.as_str(), provider.secrets.len(), unknown.len()), ("acme", 1, 0));

@@ -328,6 +328,23 @@ async fn a_provider_that_hangs_up_stops_nothing() {
     world.end().await;
 }
 
+/// Nobody waits for ever: not for a row that another holds either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_that_stays_locked_is_told_again() {
+    let world = World::with(Database::Postgres, Locks::Off, |settings| fund_by(settings, ACME, &[WHSEC])).await;
+    assert_eq!(world.tell("e1", &notice("p1", "pending", "alice", 10)).await, "noted");
+    let held = world.sql().await;
+    let holder = held.begin().await.unwrap();
+    holder.execute_unprepared("SELECT 1 FROM payments FOR UPDATE").await.unwrap();
+    let asked = std::time::Instant::now();
+    assert_eq!(world.tell("e2", &notice("p1", "succeeded", "alice", 10)).await, "503 UNAVAILABLE");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    holder.rollback().await.unwrap();
+    assert_eq!(world.tell("e2", &notice("p1", "succeeded", "alice", 10)).await, "credited");
+    assert_eq!(world.balance("alice").await, 10);
+    world.end().await;
+}
+
 /// No more money work waits than may wait, whoever it comes from; the rest is told at once to come again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_payments_is_told_to_come_again() {

@@ -35,6 +35,7 @@ fn shapes() -> Vec<String> {
     let mut cases: Vec<_> = ["", "{", "null", "[]", "\"text\"", "5"].map(str::to_owned).to_vec();
     cases.push(format!("[{text}]"));
     cases.push(format!("{text}{text}"));
+    cases.push(json!(["p1", "succeeded", "alice", "500", "PTS"]).to_string());
     for field in ["reference", "type", "member", "amount", "currency"] {
         let mut without = good();
         without.as_object_mut().unwrap().remove(field);
@@ -90,11 +91,15 @@ on_both!(a_body_that_is_too_large, async |database| {
 // Providers add fields, and their texts are not ours to judge.
 on_both!(what_is_unusual_and_right, async |database| {
     let world = World::with(database, Locks::Off, |settings| fund_by(settings, ACME, &[WHSEC])).await;
-    let mut body = notice(&"r".repeat(255), "succeeded", "élise 🎉", i64::MAX);
+    // As long as they may be, in the characters that take the most room.
+    let member = "🎉".repeat(255);
+    let mut body = notice(&"🎁".repeat(255), "succeeded", &member, i64::MAX);
     body["livemode"] = json!(true);
     body["metadata"] = json!({ "amount": 5, "member": null });
     assert_eq!(world.tell(&"e".repeat(255), &body).await, "credited");
-    assert_eq!(world.balance("élise 🎉").await, i64::MAX);
+    assert_eq!(world.balance(&member).await, i64::MAX);
+    body["amount"] = json!("5");
+    assert_eq!(world.tell(&"f".repeat(255), &body).await, "conflict");
     world.end().await;
 });
 

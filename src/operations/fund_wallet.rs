@@ -49,7 +49,7 @@ enum Effect {
 /// A payment only goes on: pending, failed, succeeded, reversed. So the end is the same in whichever order notices arrive,
 /// and money moves twice at most, there and back. A provider that takes "failed" back is believed; a payment that was
 /// reversed before its success arrived is never credited.
-fn effect_of(notice: PaymentState, stood: PaymentState) -> (PaymentState, Effect) {
+fn effect_of(stood: PaymentState, notice: PaymentState) -> (PaymentState, Effect) {
     use PaymentState::{Failed, Pending, Reversed, Succeeded};
     match (stood, notice) {
         (Pending | Failed, Succeeded) => (Succeeded, Effect::Credit),
@@ -114,7 +114,7 @@ impl Work for Funding {
             Heard::Again => return Ok(Funded::Repeated),
             Heard::AnotherUnderThisId => return Err(Stop::Refused(Undone::Conflict)),
         }
-        let (state, effect) = effect_of(notice.state(), payment.state);
+        let (state, effect) = effect_of(payment.state, notice.state());
         let (funded, transaction_id) = match effect {
             Effect::Nothing => (Funded::Noted, payment.transaction_id),
             Effect::Credit => (self.credit(tx).await?, Some(tx.transaction_id())),
@@ -164,7 +164,7 @@ mod tests {
     /// What a member has of a payment after notices in this order, in times its amount, and where the payment stands.
     fn after(notices: &[PaymentState]) -> (i32, PaymentState) {
         notices.iter().fold((0, PaymentState::Pending), |(held, stood), notice| {
-            let (stands, effect) = effect_of(*notice, stood);
+            let (stands, effect) = effect_of(stood, *notice);
             let moved = match effect {
                 Effect::Nothing => 0,
                 Effect::Credit => 1,
