@@ -1002,10 +1002,9 @@ mod tests {
     #[test]
     fn the_secrets_of_providers_are_read_and_never_written() {
         let variable = format!("[{{name=\"acme\",secrets={GOOD}}}]");
-        for (file, environment) in [
-            (provider("acme", GOOD).as_str(), None),
-            ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str()))),
-        ] {
+        for (file, environment) in
+            [(provider("acme", GOOD).as_str(), None), ("", Some(("LARGESSE_FUNDING_PROVIDERS", variable.as_str())))]
+        {
             let (settings, unknown) = read(file, environment.as_slice()).unwrap();
             let [provider] = &settings.funding.providers[..] else { panic!("{:?}", settings.funding) };
             assert_eq!((provider.name.as_str(), provider.secrets.len(), unknown.len()), ("acme", 1, 0));
