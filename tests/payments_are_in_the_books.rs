@@ -11,6 +11,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::on_both;
+use crate::world::outbox;
 use crate::world::provider::{ACME, WHSEC, fund_by, notice, tell_at_once};
 use crate::world::{Database, Locks, World, patient, token, transfer, trusted_token};
 
@@ -93,6 +94,29 @@ on_both!(an_operator_and_the_provider_at_once, async |database| {
         assert!(expected.iter().any(|(word, code)| became == word && refused == *code), "{became:?} {refused:?}");
         assert_eq!(standing(&world, "alice").await, (0, 0));
     }
+    world.end().await;
+});
+
+// Payment and outbox are one transaction: what is told of it is told once, and only of what moved.
+on_both!(what_a_payment_moved_is_told_to_the_outside, async |database| {
+    let world = World::with(database, Locks::Off, |settings| {
+        fund_by(settings, ACME, &[WHSEC]);
+        outbox::tell(settings, "crm", "http://127.0.0.1:9/");
+    })
+    .await;
+    for (id, state, amount, became) in [
+        ("e1", "pending", 500, "noted"),
+        ("e2", "succeeded", 501, "conflict"),
+        ("e2", "succeeded", 500, "credited"),
+        ("e2", "succeeded", 500, "repeated"),
+        ("e3", "reversed", 500, "taken_back"),
+        ("e3", "reversed", 500, "repeated"),
+    ] {
+        assert_eq!(world.tell(id, &notice("p1", state, "alice", amount)).await, became);
+    }
+    assert_eq!(outbox::outbox(&world, "event = 'wallet.funded' AND seq = 1").await, 1);
+    assert_eq!(outbox::outbox(&world, "event = 'transaction.reversed' AND seq = 2").await, 1);
+    assert_eq!(outbox::outbox(&world, "attempts = 0").await, 2, "and nothing else");
     world.end().await;
 });
 

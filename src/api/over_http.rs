@@ -60,11 +60,16 @@ pub(super) async fn graphql(
     let mut response = match exchange.answer(request).await {
         Ok(answered) | Err(answered) => answered,
     };
+    finish(&mut response, &id);
+    response
+}
+
+/// What every answer says about itself, whatever it is.
+pub(super) fn finish(response: &mut Response, id: &str) {
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REQUEST_ID, HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("")));
-    response
+    headers.insert(REQUEST_ID, HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("")));
 }
 
 /// One request and its answer. A method that gives `Err` has written the answer: the request as a whole is refused.

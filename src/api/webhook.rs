@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::boundary;
 use super::code::Code;
 use super::http::Front;
-use super::over_http::{REQUEST_ID, request_id, whole_body};
+use super::over_http::{finish, request_id, whole_body};
 use super::work::end_of;
 use crate::config::{PartnerName, ProviderSettings};
 use crate::error::{Deadline, Failure};
@@ -54,10 +54,7 @@ pub(super) async fn funding(State(front): State<Arc<Front>>, request: Request) -
     let mut response = match exchange.answer(request).await {
         Ok(answered) | Err(answered) => answered,
     };
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REQUEST_ID, HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("")));
+    finish(&mut response, &id);
     response
 }
 
