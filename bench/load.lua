@@ -7,10 +7,12 @@
 --             hot       from random members to one
 --             flood     one member claims the daily bonus
 --             replay    one member sends the same transfer with the same key
+--             notice    a payment provider tells of payments that succeeded, each once
 --   TOKENS    a file with one bearer token a line; line N is that of member PREFIX .. N
 --   PREFIX    what members' names begin with
 --   DOCUMENT  the GraphQL document
---   START     signin: how many members did so before
+--   NOTICES   notice: a file with one signed message a line: id, timestamp, signature and body, with tabs between them
+--   START     signin, notice: how many were sent before
 --
 -- The last line that it prints is read by bench/measure.py: accepted, cooldown and other answers, seconds, p50 and p99 in ms.
 local shape, op = os.getenv("SHAPE") or "product", os.getenv("OP")
@@ -26,6 +28,14 @@ local tokens = {}
 
 function init()
   for line in io.lines(os.getenv("TOKENS")) do tokens[#tokens + 1] = line end
+  if op == "notice" then
+    notices, number = {}, 0
+    for line in io.lines(os.getenv("NOTICES")) do
+      -- Two threads: one takes the even lines, the other the odd ones.
+      if number % 2 == place then notices[#notices + 1] = line end
+      number = number + 1
+    end
+  end
   math.randomseed(os.time() * 7 + place * 1000003)
   -- Globals, because done() reads them from another thread.
   accepted, cooldown, other, surprise = 0, 0, 0, nil
@@ -53,8 +63,15 @@ local function post(path, from, body)
   return wrk.format("POST", path, headers, body)
 end
 
+local function notice()
+  local id, timestamp, signature, body = notices[sent]:match("([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)")
+  local headers = { ["webhook-id"] = id, ["webhook-timestamp"] = timestamp, ["webhook-signature"] = signature }
+  return wrk.format("POST", "/webhooks/funding/bench", headers, body)
+end
+
 function request()
   sent = sent + 1
+  if op == "notice" then return notice() end
   local from = sender()
   if shape == "express" then return post("/claim-daily", from, "{}") end
   if op ~= "transfer" and op ~= "hot" and op ~= "replay" then
@@ -68,7 +85,7 @@ end
 function response(status, _, body)
   if status == 429 or body:find("COOLDOWN_ACTIVE", 1, true) then
     cooldown = cooldown + 1
-  elseif status >= 400 or body:find('"errors":', 1, true) or body:find('"userErrors":[{', 1, true) then
+  elseif status >= 400 or op == "notice" and body ~= '{"status":"credited"}' or body:find('"errors":', 1, true) or body:find('"userErrors":[{', 1, true) then
     other = other + 1
     surprise = surprise or (status .. " " .. body:sub(1, 300))
   else

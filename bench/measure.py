@@ -4,7 +4,10 @@ The load comes from wrk, with the documents of operations/ that an app would sen
 """
 
 import argparse
+import base64
 import contextlib
+import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -41,6 +44,11 @@ MEMBERS, PREFIX = 100_000, "member-"
 CONNECTIONS, THREADS = 32, 2
 WARM_UP = 2
 SINGLE_TRANSFERS = 200
+# Whose webhooks the server believes, and under which secret it sends its own.
+WEBHOOK_KEY = secrets.token_bytes(32)
+WEBHOOK_SECRET = "whsec_" + base64.b64encode(WEBHOOK_KEY).decode()
+# More than any machine takes in while it is measured, so that none is told twice.
+NOTICES_PER_SECOND = 4000
 
 
 @dataclass
@@ -76,8 +84,14 @@ def main() -> None:
     seconds = arguments.parse_args().seconds
     prepare()
     with largesse("guarded") as guarded, largesse("open", LARGESSE_COOLDOWN_ENABLED="false") as unguarded:
-        print_table(measure(guarded, unguarded, seconds))
-        print(f"\nround trips of one transfer, counted on the wire: {round_trips():.2f}")
+        rows = measure(guarded, unguarded, seconds)
+    with receiver() as endpoint:
+        told = outbox(endpoint, rows[1], seconds)
+        print_table([*rows, told.transfers])
+        print(f"\ndeliveries, from a backlog and nothing beside: {told.alone:.0f}/s")
+        print(f"deliveries beside {told.beside.answers:.0f} transfers/s: {told.deliveries:.0f}/s")
+        print(f"round trips of one transfer, counted on the wire: {round_trips():.2f}; with an endpoint that is told: "
+              f"{round_trips(**endpoints(endpoint)):.2f}")
     first, second = start_to_ready()
     print(f"`largesse demo`, start to ready: {first:.0f} ms the first time, {second:.0f} ms after that")
     audit()
@@ -104,7 +118,59 @@ def measure(guarded: "Process", unguarded: "Process", seconds: int) -> list[Row]
         measured = row("refusals of one flood", guarded, "flood", claim, seconds)
         express_refusals = (before + refusals(peer, seconds)) / 2
     measured.beside = f"{express_refusals:.0f} Express: {measured.answers / express_refusals:.1f}"
-    return [*rows, measured, row("replays of one key", unguarded, "replay", transfer, seconds)]
+    rows += [measured, row("replays of one key", unguarded, "replay", transfer, seconds)]
+    sign_notices(NOTICES_PER_SECOND * (seconds + WARM_UP))
+    return [*rows, row("payments told by a provider", guarded, "notice", "", seconds)]
+
+
+@dataclass
+class Told:
+    """What an endpoint costs, and what it gets."""
+
+    transfers: Row
+    alone: float
+    beside: Row
+    deliveries: float
+
+
+def outbox(endpoint: "Process", without: Row, seconds: int) -> Told:
+    """Transfers that stage their events, and workers in a process of their own that deliver them."""
+    settings = {**endpoints(endpoint), "LARGESSE_WORKERS_IN_SERVER": "false"}
+    transfer = document("Transfer")
+    with largesse("told", **settings) as server:
+        sign_in(server)
+        transfers = row("transfers, an endpoint is told", server, "transfer", transfer, seconds)
+        transfers.beside = f"{without.answers:.0f} without it: {transfers.answers / without.answers:.2f}"
+        with worker(settings):
+            log("deliveries from a backlog")
+            alone = deliveries(seconds, lambda: time.sleep(seconds))
+            beside: list[Row] = []
+            rate = deliveries(seconds, lambda: beside.append(row("beside", server, "transfer", transfer, seconds)))
+    return Told(transfers, alone, beside[0], rate)
+
+
+def deliveries(seconds: int, meanwhile: Callable[[], None]) -> float:
+    """How many events arrive in a second while something else goes on."""
+    before, began = delivered(), time.monotonic()
+    meanwhile()
+    return (delivered() - before) / (time.monotonic() - began)
+
+
+def delivered() -> int:
+    return int(sql(PRODUCT, "SELECT count(*) FROM outbox WHERE delivered_at IS NOT NULL"))
+
+
+def sign_notices(count: int) -> None:
+    """Payments that succeeded, signed as a provider signs them. They are good for five minutes."""
+    log(f"{count} payments are signed")
+    now = str(int(time.time()))
+    with (FOLDER / "notices").open("w") as lines:
+        for number in range(count):
+            member = f"{PREFIX}{number % MEMBERS + 1}"
+            notice = {"reference": f"pay-{number}", "type": "succeeded", "member": member, "amount": "7", "currency": "PTS"}
+            body = json.dumps(notice)
+            signature = base64.b64encode(hmac.digest(WEBHOOK_KEY, f"{number}.{now}.{body}".encode(), hashlib.sha256))
+            lines.write(f"{number}\t{now}\tv1,{signature.decode()}\t{body}\n")
 
 
 def sign_in(server: "Process") -> None:
@@ -120,7 +186,8 @@ def row(name: str, server: "Process", op: str, text: str, seconds: int) -> Row:
     sql(PRODUCT, "CHECKPOINT")  # None falls into the measurement by itself then.
     server.forget_peak()
     statements, server_cpu, database_cpu = statements_so_far(), server.cpu(), database_cpu_so_far()
-    counted = wrk(server.port, op, text, seconds)
+    # What the warm-up told is told; the other operations make up something new each time.
+    counted = wrk(server.port, op, text, seconds, start=NOTICES_PER_SECOND * WARM_UP if op == "notice" else 0)
     refused = op == "flood"
     answers = counted.cooldown if refused else counted.accepted
     return Row(
@@ -152,7 +219,7 @@ def print_table(rows: list[Row]) -> None:
 
 def wrk(port: int, op: str, text: str, seconds: int, shape: str = "product", start: int = 0) -> Counted:
     environment = {**ENVIRONMENT, "OP": op, "SHAPE": shape, "DOCUMENT": text, "PREFIX": PREFIX, "START": str(start)}
-    environment["TOKENS"] = str(FOLDER / f"tokens-{shape}")
+    environment["TOKENS"], environment["NOTICES"] = str(FOLDER / f"tokens-{shape}"), str(FOLDER / "notices")
     command = ["wrk", f"-c{CONNECTIONS}", f"-t{THREADS}", f"-d{seconds}", "-s", str(BENCH / "load.lua")]
     output = run([*command, f"http://127.0.0.1:{port}"], environment)
     for surprise in re.findall(r"^other: .*|.*Socket errors.*", output, re.MULTILINE):
@@ -192,25 +259,26 @@ def document(operation: str) -> str:
 # The wire
 
 
-def round_trips() -> float:
+def round_trips(**settings: str) -> float:
     """Transfers one by one, between wallets that are open, through a proxy that counts."""
     database = urlsplit(PRODUCT)
     proxy = CountingProxy(database.hostname, database.port)
     url = f"postgres://{database.username}@127.0.0.1:{proxy.port}/largesse?sslmode=disable"
     bearers = (FOLDER / "tokens-product").read_text().splitlines()
-    with largesse("counted", DATABASE_URL=url, LARGESSE_DATABASE_POOL_SIZE="1", LARGESSE_COOLDOWN_ENABLED="false") as server:
+    settings |= {"LARGESSE_DATABASE_POOL_SIZE": "1", "LARGESSE_COOLDOWN_ENABLED": "false", "LARGESSE_WORKERS_IN_SERVER": "false"}
+    with largesse("counted", DATABASE_URL=url, **settings) as server:
         client = http.client.HTTPConnection("127.0.0.1", server.port)
-        send_one(client, bearers[0], 0)  # Connects, prepares the statements, makes the member known.
+        send_one(client, bearers[0])  # Connects, prepares the statements, makes the member known.
         settle(proxy)
         before = proxy.count
-        for number in range(1, SINGLE_TRANSFERS + 1):
-            send_one(client, bearers[0], number)
+        for _ in range(SINGLE_TRANSFERS):
+            send_one(client, bearers[0])
         settle(proxy)
         return (proxy.count - before) / SINGLE_TRANSFERS
 
 
-def send_one(client: http.client.HTTPConnection, bearer: str, number: int) -> None:
-    transfer = {"to": f"{PREFIX}2", "amount": "1", "currency": "PTS", "idempotencyKey": f"counted-{number}"}
+def send_one(client: http.client.HTTPConnection, bearer: str) -> None:
+    transfer = {"to": f"{PREFIX}2", "amount": "1", "currency": "PTS", "idempotencyKey": secrets.token_hex(8)}
     body = json.dumps({"query": document("Transfer"), "variables": {"input": transfer}})
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {bearer}"}
     client.request("POST", "/graphql", body, headers)
@@ -270,9 +338,28 @@ def largesse(name: str, **settings: str) -> contextlib.AbstractContextManager[Pr
         "LARGESSE_TOKEN_SECRET": SECRET,
         "LARGESSE_DAILY_BONUS_AMOUNTS": "[10, 15, 20]",
         "LARGESSE_LOG_FORMAT": "json",
+        "LARGESSE_FUNDING_PROVIDERS": f'[{{name="bench",secrets=["{WEBHOOK_SECRET}"]}}]',
         **settings,
     }
     return running(name, [BINARY, "serve", "--listen", "127.0.0.1:0"], announced_port, **settings)
+
+
+def endpoints(endpoint: "Process") -> dict[str, str]:
+    url = f"http://127.0.0.1:{endpoint.port}/"
+    return {
+        "LARGESSE_WEBHOOKS_ENDPOINTS": f'[{{name="bench",url="{url}",secrets=["{WEBHOOK_SECRET}"]}}]',
+        "LARGESSE_WEBHOOKS_ALLOW_PRIVATE_ADDRESSES": "true",
+    }
+
+
+def receiver() -> contextlib.AbstractContextManager[Process]:
+    printed = lambda output: int(found[1]) if (found := re.search(r"port (\d+)", output)) else None
+    return running("receiver", ["node", str(BENCH / "receiver.mjs")], printed)
+
+
+def worker(settings: dict[str, str]) -> contextlib.AbstractContextManager[Process]:
+    settings = {"DATABASE_URL": PRODUCT, "LARGESSE_LOG_FORMAT": "json", **settings}
+    return running("worker", [BINARY, "work"], lambda output: 0 if '"working"' in output else None, **settings)
 
 
 def announced_port(output: str) -> int | None:

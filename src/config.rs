@@ -318,7 +318,7 @@ pub struct WebhookSettings {
 #[serde(deny_unknown_fields)]
 pub struct EndpointSettings {
     /// What it is called in logs, metrics and the outbox.
-    pub name: EndpointName,
+    pub name: PartnerName,
     /// Where events are sent by POST.
     pub url: EndpointUrl,
     /// Each signs every event, so that one can be replaced by another.
@@ -328,25 +328,25 @@ pub struct EndpointSettings {
     pub events: Vec<EventType>,
 }
 
-/// The name of an endpoint: 1 to 64 lower-case letters, digits, `-` and `_`.
+/// What an endpoint or a payment provider is called: 1 to 64 lower-case letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct EndpointName(String);
+pub struct PartnerName(String);
 
-impl EndpointName {
+impl PartnerName {
     /// The name's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl TryFrom<String> for EndpointName {
+impl TryFrom<String> for PartnerName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         let well_formed = (1..=64).contains(&text.len()) && text.bytes().all(known);
-        well_formed.then_some(Self(text)).ok_or("an endpoint's name is 1 to 64 lower-case letters, digits, - and _")
+        well_formed.then_some(Self(text)).ok_or("a name is 1 to 64 lower-case letters, digits, - and _")
     }
 }
 
@@ -406,31 +406,9 @@ pub struct FundingSettings {
 #[serde(deny_unknown_fields)]
 pub struct ProviderSettings {
     /// Where its webhooks arrive, and what it is called in the log and in tables.
-    pub name: ProviderName,
+    pub name: PartnerName,
     /// Each of them may sign, so that one can be replaced by another.
     pub secrets: Vec<WebhookSecret>,
-}
-
-/// The name of a payment provider: 1 to 64 lower-case letters, digits, `-` and `_`, as it stands in a URL.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ProviderName(String);
-
-impl ProviderName {
-    /// The name's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl TryFrom<String> for ProviderName {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
-        let well_formed = (1..=64).contains(&text.len()) && text.bytes().all(known);
-        well_formed.then_some(Self(text)).ok_or("a provider's name is 1 to 64 lower-case letters, digits, - and _")
-    }
 }
 
 /// What the log looks like.
@@ -972,7 +950,7 @@ mod tests {
             ("[webhooks]\nlease_ms = 9000\n", "twice webhooks.timeout_ms"),
             ("[webhooks]\nbackoff_ms = 0\n", "backoff_ms"),
             ("[webhooks]\nconcurrency = 0\n", "concurrency"),
-            (&endpoint("Crm", "https://crm.example/", GOOD), "an endpoint's name is"),
+            (&endpoint("Crm", "https://crm.example/", GOOD), "a name is"),
             (&endpoint("crm", "https://user:hunter2@crm.example/", GOOD), "no user and no password"),
             (&endpoint("crm", "ftp://crm.example/", GOOD), "begins with https://"),
             (&endpoint("crm", "http://crm.example/", GOOD), "must begin with https://"),

@@ -19,11 +19,12 @@
 //! main.rs, demo.rs, outbox.rs   the command line
 //!   api                 all that knows GraphQL or HTTP requests, and nothing else
 //!   workers             what the clock starts: events are sent, and what may be forgotten is forgotten
-//!     operations        one verb, one file: claim_daily_bonus, claim_signup_bonus, transfer, fund_wallet
+//!     operations        one verb, one file: claim_daily_bonus, transfer, fund_wallet, …
 //!       ledger          layers 2 and 3; the only writer of wallets, entries and the outbox
 //!       cooldown        layer 1's stores: one Redis, or this process
 //!         entity        the tables as sea-orm sees them
-//!           config, error, amount, member, calendar, event, signature, address, global_id
+//!         live          who waits for a wallet to move, in every process
+//!           config, error, amount, member, calendar, event, signature, …
 //! ```
 //!
 //! # One transfer, walked through

@@ -156,5 +156,5 @@ fn sent(document: &str, hash: &str) -> Value {
 }
 
 fn hash(document: &str) -> String {
-    Sha256::digest(document.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    Sha256::digest(document.as_bytes()).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

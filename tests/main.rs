@@ -25,6 +25,7 @@ mod lists_page_both_ways;
 mod money_is_neither_made_nor_lost;
 mod no_input_brings_the_front_down;
 mod payments_are_in_the_books;
+mod processes_may_be_killed;
 mod redis_may_fail;
 mod the_app_may_give_and_take_back;
 mod the_command_line_keeps_its_word;

@@ -223,7 +223,7 @@ pub(super) async fn execute(front: &Front, graphql: async_graphql::Request, requ
 }
 
 /// What a request must look like.
-pub(super) const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \
+const SHAPE: &str = "Send an object with a \"query\" or a \"documentId\" of text, and perhaps \"operationName\" of text, \
                      \"variables\" and \"extensions\" of objects.";
 
 /// Whether anything was executed: the answer of a request that was not has no `data` (GraphQL specification, 7.1).

@@ -136,7 +136,7 @@ fn hash_of(text: &str) -> Hash {
 
 /// The name of a text by its hash.
 pub(super) fn hash_name(text: &str) -> String {
-    hash_of(text).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    hash_of(text).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// A name without its mark.

@@ -22,7 +22,7 @@ use super::code::Code;
 use super::http::Front;
 use super::over_http::{REQUEST_ID, request_id, whole_body};
 use super::work::end_of;
-use crate::config::{ProviderName, ProviderSettings};
+use crate::config::{PartnerName, ProviderSettings};
 use crate::error::{Deadline, Failure};
 use crate::ledger::payment::{Malformed, Notice, Told};
 use crate::operations::fund_wallet::{Funded, NotFunded, fund_wallet};
@@ -212,7 +212,7 @@ fn word(funded: Funded) -> &'static str {
     }
 }
 
-fn count(provider: &ProviderName, outcome: &'static str) {
+fn count(provider: &PartnerName, outcome: &'static str) {
     metrics::counter!("largesse_funding_total", "provider" => provider.as_str().to_owned(), "outcome" => outcome)
         .increment(1);
 }

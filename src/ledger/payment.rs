@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Ledger;
 use super::tx::{Interrupted, Stop, Tx, Work};
 use crate::amount::{Amount, CurrencyCode};
-use crate::config::ProviderName;
+use crate::config::PartnerName;
 use crate::entity::{PaymentState, member, payment, payment_conflict, payment_event};
 use crate::error::{Deadline, Failure};
 use crate::member::Member;
@@ -41,7 +41,7 @@ pub struct Told<'a> {
 /// News of a payment that is well formed, from a provider that is known.
 #[derive(Debug, Clone)]
 pub struct Notice {
-    provider: ProviderName,
+    provider: PartnerName,
     event_id: String,
     reference: String,
     state: PaymentState,
@@ -64,7 +64,7 @@ const LONGEST_ID: usize = 255;
 
 impl Notice {
     /// Reads what was told.
-    pub fn parse(provider: &ProviderName, told: &Told<'_>) -> Result<Self, Malformed> {
+    pub fn parse(provider: &PartnerName, told: &Told<'_>) -> Result<Self, Malformed> {
         let malformed = |field, message: &str| Malformed { field, message: message.to_owned() };
         let is_id =
             |text: &str| (1..=LONGEST_ID).contains(&text.chars().count()) && !text.chars().any(char::is_control);

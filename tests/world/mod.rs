@@ -302,11 +302,7 @@ impl World {
 
     /// One number from the database.
     pub(crate) async fn count(&self, query: &str) -> i64 {
-        let sql = self.sql().await;
-        let row = sql.query_one_raw(Statement::from_string(sql.get_database_backend(), query)).await.unwrap().unwrap();
-        let number = row.try_get_by_index::<i64>(0).unwrap();
-        sql.close().await.unwrap();
-        number
+        count_in(&self.url, query).await
     }
 
     /// How many sessions of this world's database wait for a lock.
@@ -338,9 +334,18 @@ impl World {
 }
 
 /// TLS needs one provider of cryptography for the process, as the command line installs it.
-fn provide_cryptography() {
+pub(crate) fn provide_cryptography() {
     // It fails where another test has installed it before, and that is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// One number from a database.
+pub(crate) async fn count_in(url: &str, query: &str) -> i64 {
+    let sql = Connect::connect(url).await.expect("the database answers");
+    let row = sql.query_one_raw(Statement::from_string(sql.get_database_backend(), query)).await.unwrap().unwrap();
+    let number = row.try_get_by_index::<i64>(0).unwrap();
+    sql.close().await.unwrap();
+    number
 }
 
 /// Every rule of the books holds.

@@ -14,7 +14,7 @@ use super::{Answer, World};
 pub(crate) const ACME: &str = "acme";
 
 /// Its secret.
-pub(crate) const WHSEC: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) use super::outbox::WHSEC;
 
 /// Lets a provider tell of payments.
 pub(crate) fn fund_by(settings: &mut Settings, name: &str, secrets: &[&str]) {

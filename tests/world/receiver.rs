@@ -49,6 +49,10 @@ pub(crate) enum Reply {
     Endless,
     /// Nothing, until [`Receiver::let_go`]; then 200.
     Hold,
+    /// Nothing: the connection is dropped, though the event was taken.
+    Drop,
+    /// 200, after so long.
+    Late(std::time::Duration),
 }
 
 type Answer = dyn Fn(&Received) -> Reply + Send + Sync;
@@ -138,6 +142,12 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
         Reply::Endless => {
             let chunk = || Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4096]));
             response.body(Body::from_stream(futures_util::stream::repeat_with(chunk)))
+        }
+        // What a handler that dies leaves behind: hyper closes the connection without a word.
+        Reply::Drop => std::panic::resume_unwind(Box::new("the receiver drops the connection")),
+        Reply::Late(time) => {
+            tokio::time::sleep(time).await;
+            response.status(200).body(Body::empty())
         }
         Reply::Hold => {
             shared.held.acquire().await.unwrap().forget();

@@ -18,8 +18,7 @@ use crate::api::caller::Caller;
 use crate::api::code::Code;
 use crate::api::document;
 use crate::api::http::Front;
-use crate::api::over_http::{SHAPE, Written, execute, was_executed};
-use crate::api::parameters::Parameters;
+use crate::api::over_http::{Written, execute, was_executed};
 use crate::api::work::Request;
 use crate::error::{Deadline, Failure};
 
@@ -105,12 +104,9 @@ impl Operation {
 
     /// There is no place for it.
     pub(super) async fn refuse(&self) {
-        let errors = self.bad_request("Too many operations run on this connection; complete one before the next.");
+        let message = "Too many operations run on this connection; complete one before the next.";
+        let errors = self.not_executed(coded(ServerError::new(message, None), Code::BadRequest));
         self.send(&Sent::Error { id: &self.id, payload: &errors }).await;
-    }
-
-    fn bad_request(&self, message: &str) -> Vec<ServerError> {
-        self.not_executed(coded(ServerError::new(message, None), Code::BadRequest))
     }
 
     fn not_executed(&self, error: ServerError) -> Vec<ServerError> {
@@ -120,8 +116,8 @@ impl Operation {
     }
 
     /// Runs to its end, or until the client wants no more of it.
-    pub(super) async fn run(self, place: Place, caller: Caller, parameters: Parameters) {
-        let executing = AssertUnwindSafe(self.execute(caller, parameters)).catch_unwind();
+    pub(super) async fn run(self, place: Place, caller: Caller, graphql: async_graphql::Request) {
+        let executing = AssertUnwindSafe(self.execute(caller, graphql)).catch_unwind();
         let ended = tokio::select! {
             () = place.cancelled.cancelled() => return,
             ended = executing => ended,
@@ -139,11 +135,10 @@ impl Operation {
     }
 
     /// Sends what there is to see. Errors of a request that was not executed are given back.
-    async fn execute(&self, caller: Caller, parameters: Parameters) -> Result<(), Vec<ServerError>> {
+    async fn execute(&self, caller: Caller, mut graphql: async_graphql::Request) -> Result<(), Vec<ServerError>> {
         let (front, settings) = (&self.front, self.front.settings());
         let deadline = Deadline::within(settings.deadline());
         let request = Request::new(self.request_id.clone(), caller, deadline, front.works.clone());
-        let mut graphql = parameters.into_request().ok_or_else(|| self.bad_request(SHAPE))?;
         let kind = document::operation_type(&mut graphql, &front.persisted, &settings.limits);
         if kind.map_err(|error| self.not_executed(error))? != Some(OperationType::Subscription) {
             let _place = front.requests.try_acquire().map_err(|_| {

@@ -136,10 +136,11 @@ impl Session {
         if id.is_empty() || id.len() > LONGEST_ID {
             return Err(Close::BAD_MESSAGE);
         }
+        let graphql = parameters.into_request().ok_or(Close::BAD_MESSAGE)?;
         let place = self.running.begin(&id).map_err(|_| Close::DUPLICATE)?;
         let operation = Operation::new(self.front.clone(), self.out.clone(), self.running.clone(), id);
         match place {
-            Some(place) => drop(self.tasks.spawn(operation.run(place, caller, parameters))),
+            Some(place) => drop(self.tasks.spawn(operation.run(place, caller, graphql))),
             None => operation.refuse().await,
         }
         Ok(())
