@@ -35,12 +35,22 @@ const PAYMENTS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_exists_once_and_every_event_arrives() {
+    storms_among_dying_processes(true).await;
+}
+
+/// Layers 2 and 3 keep the promise without layer 1.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_does_so_without_the_cooldown() {
+    storms_among_dying_processes(false).await;
+}
+
+async fn storms_among_dying_processes(cooldown: bool) {
     provide_cryptography();
     let folder = tempfile::tempdir().unwrap();
     let (url, _) = fresh_database(Database::Postgres).await;
     let receiver = moody_receiver().await;
     let ports = [free_port(), free_port()];
-    let settings = settings(&url, receiver.url());
+    let settings = settings(&url, receiver.url(), cooldown);
     let dying = Arc::new(AtomicBool::new(true));
     let fleet = tokio::task::spawn_blocking({
         let (dying, folder) = (dying.clone(), folder.path().to_owned());
@@ -80,11 +90,12 @@ async fn moody_receiver() -> Receiver {
 }
 
 /// The environment of all four processes.
-fn settings(url: &str, receiver: &str) -> Vec<(&'static str, String)> {
+fn settings(url: &str, receiver: &str, cooldown: bool) -> Vec<(&'static str, String)> {
     vec![
         ("DATABASE_URL", url.to_owned()),
         ("REDIS_URL", servers_url("LARGESSE_TEST_REDIS_URL")),
         ("LARGESSE_COOLDOWN_PREFIX", format!("killed{}-{}", std::process::id(), unique())),
+        ("LARGESSE_COOLDOWN_ENABLED", cooldown.to_string()),
         // The shortest window that these limits allow, so that a lock of a dead process ends soon.
         ("LARGESSE_REQUEST_DEADLINE_MS", "1500".to_owned()),
         ("LARGESSE_COOLDOWN_ACTIONS", actions()),

@@ -24,8 +24,9 @@ use super::tx::failure;
 use crate::entity::outbox;
 use crate::error::Failure;
 
-/// How long a row that waits for an earlier one is not looked at, unless somebody wakes it.
-const PARKED_FOR: TimeDelta = TimeDelta::minutes(2);
+/// How long a row that waits for an earlier one is not looked at, unless somebody wakes it: as long as a lease lasts by
+/// default, so that a worker that dies costs its events about the same wherever it dies.
+const PARKED_FOR: TimeDelta = TimeDelta::seconds(30);
 
 /// How many due rows one statement looks at, so that it stays short whatever waits. It stands in the statement's text: for a
 /// number that it does not know, PostgreSQL plans as if there were a tenth of the table, and reads all of it.
