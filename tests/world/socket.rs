@@ -98,11 +98,14 @@ impl Socket {
         }
     }
 
-    /// The next message, or how the socket ended.
+    /// The next message, or how the socket ended. Pings are no answer, however many come.
     pub(crate) async fn received(&mut self) -> Result<Value, Option<u16>> {
+        tokio::time::timeout(PATIENCE, self.next_but_pings()).await.expect("the server says something")
+    }
+
+    async fn next_but_pings(&mut self) -> Result<Value, Option<u16>> {
         loop {
-            let frame = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("the server says something");
-            match frame {
+            match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(serde_json::from_str(&text).expect("JSON")),
                 Some(Ok(Message::Close(frame))) => return Err(frame.map(|frame| frame.code.into())),
                 Some(Ok(_)) => {}
