@@ -1,4 +1,4 @@
--- Members member-1 to member-100000, each with a wallet of a thousand million points and the funding that put them
+-- Members member-1 to member-100000, each with a wallet of a thousand million points and the grant that put them
 -- there, so that `largesse audit` says that the books balance.
 --
 -- Ids are derived as src/member.rs and src/ledger/post.rs derive them: SHA-256 over each word and its length, and the
@@ -33,8 +33,8 @@ FROM (
 INSERT INTO members (id, name, created_at) SELECT member_id, name, at FROM seeds;
 INSERT INTO wallets (id, member_id, currency, balance, version, opened_at)
     SELECT wallet_id, member_id, 'PTS', amount, 1, at FROM seeds;
-INSERT INTO transactions (id, kind, currency, created_at) SELECT transaction_id, 'funding', 'PTS', at FROM seeds;
-INSERT INTO entries (transaction_id, line, house, amount) SELECT transaction_id, 0, 'funding', -amount FROM seeds;
+INSERT INTO transactions (id, kind, currency, created_at) SELECT transaction_id, 'bonus_grant', 'PTS', at FROM seeds;
+INSERT INTO entries (transaction_id, line, house, amount) SELECT transaction_id, 0, 'issuance', -amount FROM seeds;
 INSERT INTO entries (transaction_id, line, wallet_id, amount, seq, balance_after)
     SELECT transaction_id, 1, wallet_id, amount, 1, amount FROM seeds;
 

@@ -28,9 +28,13 @@ use crate::error::Failure;
 /// default, so that a worker that dies costs its events about the same wherever it dies.
 const PARKED_FOR: TimeDelta = TimeDelta::seconds(30);
 
-/// How many due rows one statement looks at, so that it stays short whatever waits. It stands in the statement's text: for a
-/// number that it does not know, PostgreSQL plans as if there were a tenth of the table, and reads all of it.
-const WINDOW: i64 = 256;
+/// How many due rows one statement looks at, at most, so that it stays short whatever waits. The number stands in the
+/// statement's text: for one that it does not know, PostgreSQL plans as if there were a tenth of the table, and reads all of it.
+const WINDOW: u32 = 256;
+
+/// How many due rows are looked at for each one that is wanted. Each of them is locked, and that costs as much as a write; what
+/// stands in the way is parked, so a few are enough.
+const LOOKED_AT_FOR_EACH: u32 = 4;
 
 /// An event that its worker alone may send until its lease ends.
 #[derive(Debug, Clone, FromQueryResult)]
@@ -120,7 +124,7 @@ impl Ledger {
              ORDER BY due.next_attempt_at, due.id LIMIT $3) \
              UPDATE outbox SET lease = $4, next_attempt_at = $5, attempts = attempts + 1 FROM free WHERE id = parcel \
              RETURNING id, event, payload, attempts, endpoint, wallet_id, seq, lease",
-            due = self.due(),
+            due = self.due(most.saturating_mul(LOOKED_AT_FOR_EACH).min(WINDOW)),
         );
         let values: [Value; 5] =
             [endpoint.into(), now.into(), i64::from(most).into(), Uuid::new_v4().into(), (now + lease).into()];
@@ -128,11 +132,11 @@ impl Ledger {
     }
 
     /// Due rows, oldest first. PostgreSQL: those that no other worker holds in this moment.
-    fn due(&self) -> String {
+    fn due(&self, window: u32) -> String {
         let lock = if self.backend() == DbBackend::Postgres { "FOR UPDATE SKIP LOCKED" } else { "" };
         format!(
             "SELECT id, wallet_id, seq, next_attempt_at FROM outbox WHERE endpoint = $1 AND next_attempt_at <= $2 \
-             ORDER BY next_attempt_at, id LIMIT {WINDOW} {lock}"
+             ORDER BY next_attempt_at, id LIMIT {window} {lock}"
         )
     }
 
@@ -151,7 +155,7 @@ impl Ledger {
         let sql = format!(
             "WITH due AS ({due}), behind AS ({behind}) UPDATE outbox SET next_attempt_at = $3, lease = NULL FROM behind \
              WHERE id = parcel",
-            due = self.due(),
+            due = self.due(WINDOW),
         );
         let values: [Value; 3] = [endpoint.into(), now.into(), (now + PARKED_FOR).into()];
         let parked = Statement::from_sql_and_values(self.backend(), sql, values);
