@@ -4,7 +4,7 @@
 //! schema builders leave out. One text serves both databases; the types that differ are filled in by [`dialect`].
 
 use sea_orm_migration::prelude::*;
-use sea_orm_migration::sea_orm::DbBackend;
+use sea_orm_migration::sea_orm::{ConnectionTrait, DbBackend};
 
 mod m20261129_000001_wallets;
 mod m20261129_000002_outbox;
@@ -50,6 +50,15 @@ fn dialect(backend: DbBackend, text: &str) -> Vec<String> {
     };
     let text = words.iter().fold(text.to_owned(), |text, (placeholder, word)| text.replace(placeholder, word));
     text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
+}
+
+/// Runs a migration's text, statement by statement.
+async fn run(manager: &SchemaManager<'_>, text: &str) -> Result<(), DbErr> {
+    let connection = manager.get_connection();
+    for statement in dialect(connection.get_database_backend(), &without_comments(text)) {
+        connection.execute_unprepared(&statement).await?;
+    }
+    Ok(())
 }
 
 /// The comments are for readers; statements are split at a semicolon before a line's end, which a comment could hold.

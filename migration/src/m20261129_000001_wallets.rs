@@ -1,7 +1,7 @@
 //! Members, wallets, the books and the two kinds of claim that a unique constraint decides.
 
 use sea_orm_migration::prelude::*;
-use sea_orm_migration::sea_orm::{ConnectionTrait, DbBackend};
+use sea_orm_migration::sea_orm::DbBackend;
 
 /// The first tables.
 #[derive(DeriveMigrationName)]
@@ -90,12 +90,8 @@ const POSTGRES_ONLY: &str = "ALTER TABLE wallets SET (fillfactor = 70);\n";
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let connection = manager.get_connection();
-        let backend = connection.get_database_backend();
+        let backend = manager.get_database_backend();
         let extra = if backend == DbBackend::Postgres { POSTGRES_ONLY } else { "" };
-        for statement in super::dialect(backend, &super::without_comments(&format!("{TABLES}{extra}"))) {
-            connection.execute_unprepared(&statement).await?;
-        }
-        Ok(())
+        super::run(manager, &format!("{TABLES}{extra}")).await
     }
 }

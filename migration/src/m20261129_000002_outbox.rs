@@ -1,7 +1,6 @@
 //! Events on their way out, and the order in which idempotency keys expire.
 
 use sea_orm_migration::prelude::*;
-use sea_orm_migration::sea_orm::ConnectionTrait;
 
 /// The outbox.
 #[derive(DeriveMigrationName)]
@@ -47,10 +46,6 @@ CREATE INDEX idempotency_keys_expires_at ON idempotency_keys (expires_at) WHERE 
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let connection = manager.get_connection();
-        for statement in super::dialect(connection.get_database_backend(), &super::without_comments(TABLES)) {
-            connection.execute_unprepared(&statement).await?;
-        }
-        Ok(())
+        super::run(manager, TABLES).await
     }
 }

@@ -1,7 +1,7 @@
 //! What may be taken back, and what is owed where it was spent already.
 
 use sea_orm_migration::prelude::*;
-use sea_orm_migration::sea_orm::{ConnectionTrait, DbBackend};
+use sea_orm_migration::sea_orm::DbBackend;
 
 /// Reversals and debts.
 #[derive(DeriveMigrationName)]
@@ -85,18 +85,13 @@ CREATE UNIQUE INDEX entries_wallet_seq ON entries (wallet_id, seq) WHERE wallet_
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let connection = manager.get_connection();
-        let backend = connection.get_database_backend();
+        let backend = manager.get_database_backend();
         let (changes, before, after) = match backend {
             DbBackend::Postgres => (POSTGRES, "", ""),
             // Its migrations run in no transaction, and references cannot be switched off inside one.
             _ => (SQLITE, "PRAGMA foreign_keys = OFF;\nBEGIN IMMEDIATE;\n", "COMMIT;\nPRAGMA foreign_keys = ON;\n"),
         };
         let changes = changes.replace("{kinds}", KINDS).replace("{houses}", HOUSE);
-        for statement in super::dialect(backend, &super::without_comments(&[before, &changes, TABLES, after].concat()))
-        {
-            connection.execute_unprepared(&statement).await?;
-        }
-        Ok(())
+        super::run(manager, &[before, &changes, TABLES, after].concat()).await
     }
 }

@@ -1,7 +1,6 @@
 //! Payments that came from outside, what was told of them, and what could not be believed.
 
 use sea_orm_migration::prelude::*;
-use sea_orm_migration::sea_orm::ConnectionTrait;
 
 /// Payments.
 #[derive(DeriveMigrationName)]
@@ -54,10 +53,6 @@ CREATE TABLE payment_conflicts (
 #[async_trait::async_trait]
 impl MigrationTrait for Migration {
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let connection = manager.get_connection();
-        for statement in super::dialect(connection.get_database_backend(), &super::without_comments(TABLES)) {
-            connection.execute_unprepared(&statement).await?;
-        }
-        Ok(())
+        super::run(manager, TABLES).await
     }
 }
