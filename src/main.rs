@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use largesse::api::token::Tokens;
-use largesse::api::{Server, Shutdown, check_documents, check_windows, sdl};
+use largesse::api::{Server, Shutdown, check_cooldowns, check_documents, sdl};
 use largesse::config::{ConfigError, LogFormat, Settings};
 use largesse::cooldown::Cooldown;
 use largesse::ledger::connect::{ConnectError, check_url, migrate};
@@ -189,7 +189,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     // Whatever can be wrong with the settings is found before the first line of the log and before anything is touched.
     let url = database_url(&settings)?;
     check_url(&url)?;
-    check_windows(&settings)?;
+    check_cooldowns(&settings)?;
     check_documents(&settings)?;
     let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;

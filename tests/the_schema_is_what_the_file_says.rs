@@ -164,7 +164,9 @@ fn guarded_mutations_declare_their_windows() {
     }
     let guarded = GUARDED.map(|(mutation, window)| (mutation.to_owned(), window));
     assert_eq!(windows, BTreeMap::from(guarded));
-    assert!(FILE.contains("directive @cooldown(windowMs: Int!) on FIELD_DEFINITION"));
+    let directive = "directive @cooldown(windowMs: Int!, per: String, mostPerMinute: Int) on FIELD_DEFINITION";
+    assert!(FILE.contains(directive));
+    assert!(FILE.contains("): TransferPayload @cooldown(windowMs: 5000, per: \"input.to\", mostPerMinute: 20)\n"));
 }
 
 #[test]

@@ -3,73 +3,21 @@
 //! It holds for each field, not for each request: aliases and fragments meet it one by one. A refused field is null, its
 //! error stands beside the other fields' results, and its resolver does not run.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextExecute, NextResolve, ResolveInfo};
-use async_graphql::parser::types::{ConstDirective, TypeKind, TypeSystemDefinition};
-use async_graphql::{PathSegment, Response, ServerError, ServerResult, Value};
+use async_graphql::extensions::{
+    Extension, ExtensionContext, ExtensionFactory, NextExecute, NextParseQuery, NextResolve, ResolveInfo,
+};
+use async_graphql::parser::types::{ExecutableDocument, OperationType};
+use async_graphql::{PathSegment, Response, ServerError, ServerResult, Value, Variables};
 
+use super::arguments::Arguments;
 use super::boundary::failure_error;
 use super::code::Code;
+use super::rules::{Guarded, MUTATION, Rules};
 use super::work::Request;
-use crate::config::{ConfigError, Settings, WithoutRedis};
-use crate::cooldown::{Cooldown, Decision};
-
-/// The window of each guarded mutation, and what to do there while Redis is away.
-pub(super) struct Windows(HashMap<String, (Duration, WithoutRedis)>);
-
-impl Windows {
-    /// Puts the settings over the windows that the schema declares. A setting for what is not guarded is a mistake.
-    pub(super) fn new(settings: &Settings, declared: HashMap<String, Duration>) -> Result<Self, ConfigError> {
-        for action in settings.cooldown.actions.keys() {
-            if !declared.contains_key(action) {
-                return Err(ConfigError::unknown_action(action));
-            }
-        }
-        let mut windows = HashMap::new();
-        for (action, default) in declared {
-            let own = settings.cooldown.actions.get(&action).cloned().unwrap_or_default();
-            let window = own.window_ms.map_or(default, Duration::from_millis);
-            settings.check_window(&action, window)?;
-            windows.insert(action, (window, own.without_redis));
-        }
-        Ok(Self(windows))
-    }
-}
-
-/// Reads `@cooldown(windowMs:)` off the mutations of a schema's text: where a mutation is defined is the one place that
-/// says so.
-pub(super) fn declared_windows(sdl: &str) -> HashMap<String, Duration> {
-    let document = async_graphql::parser::parse_schema(sdl).expect("the schema that we print can be read");
-    let mut windows = HashMap::new();
-    for definition in document.definitions {
-        let TypeSystemDefinition::Type(definition) = definition else { continue };
-        let TypeKind::Object(object) = definition.node.kind else { continue };
-        if definition.node.name.node != MUTATION {
-            continue;
-        }
-        for field in object.fields {
-            let window = field.node.directives.iter().find_map(|directive| window_of(&directive.node));
-            windows.extend(window.map(|window| (field.node.name.node.to_string(), window)));
-        }
-    }
-    windows
-}
-
-fn window_of(directive: &ConstDirective) -> Option<Duration> {
-    if directive.name.node != "cooldown" {
-        return None;
-    }
-    match &directive.get_argument("windowMs")?.node {
-        async_graphql::Value::Number(number) => number.as_u64().map(Duration::from_millis),
-        _ => None,
-    }
-}
-
-/// The schema's mutation type.
-const MUTATION: &str = "Mutation";
+use crate::cooldown::{Cooldown, Decision, Wish};
 
 /// Makes a [`Guarding`] for each request.
 pub(super) struct Guard {
@@ -78,31 +26,48 @@ pub(super) struct Guard {
 
 struct Shared {
     cooldown: Cooldown,
-    windows: Windows,
+    rules: Rules,
     enabled: bool,
 }
 
 impl Guard {
-    pub(super) fn new(cooldown: Cooldown, windows: Windows, enabled: bool) -> Self {
-        Self { shared: Arc::new(Shared { cooldown, windows, enabled }) }
+    pub(super) fn new(cooldown: Cooldown, rules: Rules, enabled: bool) -> Self {
+        Self { shared: Arc::new(Shared { cooldown, rules, enabled }) }
     }
 }
 
 impl ExtensionFactory for Guard {
     fn create(&self) -> Arc<dyn Extension> {
-        Arc::new(Guarding { shared: self.shared.clone(), refusals: Mutex::default() })
+        Arc::new(Guarding { shared: self.shared.clone(), variables: OnceLock::new(), refusals: Mutex::default() })
     }
 }
 
 /// The guard of one request.
 struct Guarding {
     shared: Arc<Shared>,
+    /// The values of a mutation's variables.
+    variables: OnceLock<Variables>,
     /// Errors of refused fields. Returned from `resolve`, they would end the mutations that follow.
     refusals: Mutex<Vec<ServerError>>,
 }
 
 #[async_graphql::async_trait::async_trait]
 impl Extension for Guarding {
+    async fn parse_query(
+        &self,
+        context: &ExtensionContext<'_>,
+        query: &str,
+        variables: &Variables,
+        next: NextParseQuery<'_>,
+    ) -> ServerResult<ExecutableDocument> {
+        let document = next.run(context, query, variables).await?;
+        if document.operations.iter().any(|(_, operation)| operation.node.ty == OperationType::Mutation) {
+            // An instance serves one request, so there is nothing to replace.
+            let _ = self.variables.set(variables.clone());
+        }
+        Ok(document)
+    }
+
     async fn execute(
         &self,
         context: &ExtensionContext<'_>,
@@ -120,15 +85,18 @@ impl Extension for Guarding {
         info: ResolveInfo<'_>,
         next: NextResolve<'_>,
     ) -> ServerResult<Option<Value>> {
-        let Some((window, without_redis)) = self.window(&info) else { return next.run(context, info).await };
+        let Some(guarded) = self.guarded(&info) else { return next.run(context, info).await };
         let request = context.data_unchecked::<Request>();
         // Who is not signed in has no lock to take; the resolver says so.
         let Ok(member) = request.member() else { return next.run(context, info).await };
         let response_key = info.alias.unwrap_or(info.name).to_owned();
-        let decision = self.shared.cooldown.attempt(member, info.name, window, without_redis).await;
-        match decision {
+        let arguments = Arguments::of(info.field, self.variables.get());
+        let resource = guarded.per.as_ref().and_then(|path| arguments.text_at(path));
+        let fingerprint = arguments.fingerprint(info.name);
+        let wish = Wish { member, action: info.name, resource: resource.as_deref(), fingerprint };
+        match self.shared.cooldown.attempt(wish, &guarded.rule).await {
             Ok(Decision::Admitted(admission)) => {
-                metrics::counter!("largesse_cooldown_admitted_total", "action" => info.name.to_owned()).increment(1);
+                count("admitted", info.name);
                 request.admit(&response_key, admission);
                 let result = next.run(context, info).await;
                 // Still here, it began no work: dropping it gives the lock back.
@@ -137,8 +105,14 @@ impl Extension for Guarding {
                 }
                 result
             }
-            Ok(Decision::Refused(left)) => {
-                Ok(Some(self.refuse(cooldown_active(request, info.name, &response_key, left))))
+            Ok(Decision::Answered(outcome)) => {
+                count("answered", info.name);
+                request.answer(&response_key, outcome);
+                next.run(context, info).await
+            }
+            Ok(Decision::Refused { left, store }) => {
+                count("refused", info.name);
+                Ok(Some(self.refuse(cooldown_active(request, info.name, &response_key, left, store))))
             }
             Err(failure) => {
                 let path = vec![PathSegment::Field(response_key)];
@@ -149,12 +123,12 @@ impl Extension for Guarding {
 }
 
 impl Guarding {
-    /// The window, if the field is a root field of the mutation and declares one.
-    fn window(&self, info: &ResolveInfo<'_>) -> Option<(Duration, WithoutRedis)> {
+    /// The rule, if the field is a root field of the mutation and has one.
+    fn guarded(&self, info: &ResolveInfo<'_>) -> Option<&Guarded> {
         if !self.shared.enabled || info.path_node.parent.is_some() || info.parent_type != MUTATION {
             return None;
         }
-        self.shared.windows.0.get(info.name).copied()
+        self.shared.rules.of(info.name)
     }
 
     /// Null for the field; the error waits until all fields are done.
@@ -164,13 +138,24 @@ impl Guarding {
     }
 }
 
-/// The refusal, told once to the log, once to the counter, and once to the client.
-fn cooldown_active(request: &Request, action: &str, response_key: &str, left: Duration) -> ServerError {
+/// What the guard decided, by action.
+fn count(decision: &'static str, action: &str) {
+    metrics::counter!("largesse_cooldown_total", "decision" => decision, "action" => action.to_owned()).increment(1);
+}
+
+/// The refusal, told once to the log and once to the client.
+fn cooldown_active(
+    request: &Request,
+    action: &str,
+    response_key: &str,
+    left: Duration,
+    store: &'static str,
+) -> ServerError {
     // Rounded up: whoever waits so long is not refused by the rest of a millisecond.
     let retry_after_ms = u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    metrics::counter!("largesse_cooldown_refused_total", "action" => action.to_owned()).increment(1);
     tracing::info!(
         action,
+        store,
         member = ?request.caller,
         remaining_ms = retry_after_ms,
         request_id = request.id,
@@ -184,26 +169,4 @@ fn cooldown_active(request: &Request, action: &str, response_key: &str, left: Du
     extensions.set("retryAfterMs", retry_after_ms);
     extensions.set("requestId", request.id.as_str());
     error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_are_read_where_they_are_declared() {
-        let declared = declared_windows(&crate::api::sdl());
-        let mut actions: Vec<_> =
-            declared.iter().map(|(action, window)| (action.as_str(), window.as_millis())).collect();
-        actions.sort_unstable();
-        assert_eq!(actions, [("claimDailyBonus", 5000), ("claimSignupBonus", 5000), ("transfer", 5000)]);
-    }
-
-    #[test]
-    fn a_window_for_what_is_not_guarded_is_a_mistake() {
-        let mut settings = Settings::default();
-        settings.cooldown.actions.insert("transfers".to_owned(), crate::config::ActionSettings::default());
-        let error = Windows::new(&settings, declared_windows(&crate::api::sdl())).err().unwrap();
-        assert!(error.to_string().contains("transfers"));
-    }
 }

@@ -7,7 +7,7 @@
 //! | `over_websocket` | GraphQL over WebSocket: graphql-transport-ws, its limits, and what ends a socket |
 //! | `webhook` | what payment providers tell: verified before it is read |
 //! | `parameters` | what a request holds, whatever the front |
-//! | `guard` | layer 1 in front of each mutation that declares `@cooldown` |
+//! | `guard`, `rules`, `arguments` | layer 1 in front of each mutation that declares `@cooldown`, what it declares, and what a field asks for |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
@@ -18,6 +18,7 @@
 //! | `query`, `mutation`, `trusted`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
+mod arguments;
 mod bonus;
 mod boundary;
 mod caller;
@@ -42,6 +43,7 @@ mod parameters;
 mod persisted;
 mod query;
 mod refusal;
+mod rules;
 mod scalars;
 mod subscription;
 pub mod token;
@@ -83,19 +85,19 @@ pub fn sdl() -> String {
 
 /// Builds the schema that serves requests. Fails where a window does not cover the work.
 fn schema(app: &App, cooldown: &Cooldown, persisted: Arc<Persisted>) -> Result<Schema, ConfigError> {
-    let windows = windows(&app.settings)?;
+    let rules = rules(&app.settings)?;
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
         .extension(boundary::Boundary::new(persisted))
-        .extension(guard::Guard::new(cooldown.clone(), windows, app.settings.cooldown.enabled))
+        .extension(guard::Guard::new(cooldown.clone(), rules, app.settings.cooldown.enabled))
         .data(app.clone())
         .data(entries);
     Ok(schema.finish())
 }
 
-/// Says whether every window covers the work, and whether each setting of a cooldown has its mutation.
-pub fn check_windows(settings: &Settings) -> Result<(), ConfigError> {
-    windows(settings).map(drop)
+/// Says whether every window covers the work, and whether each setting of a cooldown has its mutation and argument.
+pub fn check_cooldowns(settings: &Settings) -> Result<(), ConfigError> {
+    rules(settings).map(drop)
 }
 
 /// Says whether the list of trusted documents, if there is one, can be served.
@@ -103,6 +105,6 @@ pub fn check_documents(settings: &Settings) -> Result<(), ConfigError> {
     Persisted::open(settings).map(drop)
 }
 
-fn windows(settings: &Settings) -> Result<guard::Windows, ConfigError> {
-    guard::Windows::new(settings, guard::declared_windows(&sdl()))
+fn rules(settings: &Settings) -> Result<rules::Rules, ConfigError> {
+    rules::Rules::new(settings, rules::declared(&sdl()))
 }

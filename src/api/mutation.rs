@@ -25,13 +25,13 @@ pub(super) struct Mutation;
 #[Object]
 impl Mutation {
     /// Credits today's bonus, once a day.
-    #[graphql(directive = cooldown::apply(5000))]
+    #[graphql(directive = cooldown::apply(5000, None, None))]
     async fn claim_daily_bonus(&self, context: &Context<'_>) -> Option<Result<ClaimDailyBonusPayload, Failure>> {
         Some(claim(context, claim_daily_bonus).await.map(ClaimDailyBonusPayload))
     }
 
     /// Credits the signup bonus, once in a lifetime.
-    #[graphql(directive = cooldown::apply(5000))]
+    #[graphql(directive = cooldown::apply(5000, None, None))]
     async fn claim_signup_bonus(&self, context: &Context<'_>) -> Option<Result<ClaimSignupBonusPayload, Failure>> {
         Some(claim(context, claim_signup_bonus).await.map(ClaimSignupBonusPayload))
     }
@@ -58,7 +58,7 @@ impl Mutation {
     }
 
     /// Moves value to another member, once per idempotency key.
-    #[graphql(directive = cooldown::apply(5000))]
+    #[graphql(directive = cooldown::apply(5000, Some("input.to".to_owned()), Some(20)))]
     async fn transfer(
         &self,
         context: &Context<'_>,
@@ -208,12 +208,12 @@ impl TransferPayload {
 #[Object]
 impl TransferPayload {
     /// The sender's side of the transfer; null when refused.
-    async fn entry(&self) -> Option<WalletEntry> {
+    async fn entry(&self, context: &Context<'_>) -> Result<Option<WalletEntry>, Failure> {
         match &self.outcome {
             TransferOutcome::Answered(Answer::Done { receipt, .. }) => {
-                receipt.entry_of(self.wallet.reference.id()).cloned().map(WalletEntry)
+                WalletEntry::of(context, receipt, self.wallet.reference.id()).await
             }
-            _ => None,
+            _ => Ok(None),
         }
     }
 

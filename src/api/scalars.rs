@@ -153,6 +153,14 @@ pub(super) fn cooldown(
         desc = "Default length of the window, counted from the attempt that was admitted. A server's setting may differ: trust `retryAfterMs`."
     )]
     window_ms: i32,
+    #[graphql(
+        desc = "The argument whose value has a lock of its own beside the member, by default; without it, the lock is the member's alone."
+    )]
+    per: Option<String>,
+    #[graphql(
+        desc = "How many attempts of a member are admitted in a minute, whatever they are about, by default; without it, any number."
+    )]
+    most_per_minute: Option<i32>,
 ) {
 }
 

@@ -86,9 +86,11 @@ impl GrantBonusPayload {
 #[Object]
 impl GrantBonusPayload {
     /// The member's side of the grant; null when refused.
-    async fn entry(&self) -> Option<WalletEntry> {
-        let wallet = self.wallet.as_ref()?;
-        self.outcome.receipt()?.entry_of(wallet.id()).cloned().map(WalletEntry)
+    async fn entry(&self, context: &Context<'_>) -> Result<Option<WalletEntry>, Failure> {
+        match (&self.wallet, self.outcome.receipt()) {
+            (Some(wallet), Some(receipt)) => WalletEntry::of(context, receipt, wallet.id()).await,
+            _ => Ok(None),
+        }
     }
 
     /// Re-entry into the graph.

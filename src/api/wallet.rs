@@ -1,13 +1,14 @@
 //! Wallets and their entries.
 
 use async_graphql::{Context, Enum, ID, Object, SimpleObject};
+use uuid::Uuid;
 
 use super::ids::{Cursor, GlobalId, global};
 use super::paging::{PageArguments, PageInfo, page_info};
 use super::scalars::{BigInt, CurrencyScalar, DateTime};
 use crate::entity::{self, Kind};
 use crate::error::Failure;
-use crate::ledger::post::WalletRef;
+use crate::ledger::post::{Receipt, WalletRef};
 use crate::ledger::statement::{Counterparty, EntryRow};
 use crate::operations::App;
 
@@ -137,6 +138,17 @@ impl MemberProfile {
 /// One double-entry transaction, seen from a wallet that took part in it.
 #[derive(Clone)]
 pub(super) struct WalletEntry(pub(super) EntryRow);
+
+impl WalletEntry {
+    /// The entry of a receipt on a wallet: as it was posted, or read now that it is asked for.
+    pub(super) async fn of(context: &Context<'_>, receipt: &Receipt, wallet: Uuid) -> Result<Option<Self>, Failure> {
+        if !receipt.entries.is_empty() {
+            return Ok(receipt.entry_of(wallet).cloned().map(Self));
+        }
+        let entries = context.data_unchecked::<App>().ledger.entries_of_transactions(&[receipt.id]).await?;
+        Ok(entries.into_iter().find(|entry| entry.wallet_id == wallet).map(Self))
+    }
+}
 
 /// One double-entry transaction, seen from a wallet that took part in it.
 #[Object]

@@ -12,10 +12,12 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_graphql::{Context, QueryPathSegment};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use super::caller::{Caller, Role};
@@ -39,13 +41,15 @@ pub(super) struct Request {
     pub(super) work_began: Arc<AtomicBool>,
     /// Taken by the guard, by response key, until the work begins.
     admissions: Mutex<HashMap<String, Admission>>,
+    /// Committed answers that the guard found beside the lock, by response key.
+    answers: Mutex<HashMap<String, String>>,
     works: Works,
 }
 
 impl Request {
     pub(super) fn new(id: String, caller: Caller, deadline: Deadline, works: Works) -> Self {
-        let (work_began, admissions) = (Arc::new(AtomicBool::new(false)), Mutex::default());
-        Self { id, caller, deadline, work_began, admissions, works }
+        let work_began = Arc::new(AtomicBool::new(false));
+        Self { id, caller, deadline, work_began, admissions: Mutex::default(), answers: Mutex::default(), works }
     }
 
     /// The member who asks.
@@ -61,28 +65,42 @@ impl Request {
     }
 
     pub(super) fn admit(&self, response_key: &str, admission: Admission) {
-        self.admissions().insert(response_key.to_owned(), admission);
+        lock(&self.admissions).insert(response_key.to_owned(), admission);
     }
 
     /// Takes an admission out: the work's, or the guard's after a field that began no work.
     pub(super) fn take_admission(&self, response_key: &str) -> Option<Admission> {
-        self.admissions().remove(response_key)
+        lock(&self.admissions).remove(response_key)
     }
 
-    fn admissions(&self) -> std::sync::MutexGuard<'_, HashMap<String, Admission>> {
-        self.admissions.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The field has its answer already, which the guard found beside the lock.
+    pub(super) fn answer(&self, response_key: &str, outcome: String) {
+        lock(&self.answers).insert(response_key.to_owned(), outcome);
+    }
+
+    fn take_answer(&self, response_key: &str) -> Option<String> {
+        lock(&self.answers).remove(response_key)
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Does the work of a root field in a task of its own, which ends the field's admission once it knows how the work ended.
-/// A client that hangs up, or a deadline that passes, stops the waiting and not the work.
+/// A client that hangs up, or a deadline that passes, stops the waiting and not the work. Where the guard has found the
+/// committed answer of the same wish, that is the answer, and no work begins.
 pub(super) async fn perform<T: Outcome>(
     context: &Context<'_>,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
     let request = context.data_unchecked::<Request>();
+    let key = response_key(context);
+    if let Some(outcome) = key.and_then(|key| request.take_answer(key)) {
+        return T::read(&outcome).ok_or_else(|| Failure::internal("a stored outcome cannot be read"));
+    }
     let place = request.works.enter(request.deadline).await?;
-    let attempt = response_key(context).and_then(|key| request.take_admission(key)).map(Admission::begin);
+    let attempt = key.and_then(|key| request.take_admission(key)).map(Admission::begin);
     request.work_began.store(true, Ordering::Relaxed);
     let task = request.works.tasks.spawn(async move {
         let result = work.await;
@@ -104,6 +122,17 @@ pub(super) async fn end_of<T>(task: JoinHandle<Result<T, Failure>>, deadline: De
     }
 }
 
+/// An answer, as far as the lock is concerned.
+pub(super) trait Outcome: Sized + Send + 'static {
+    /// How the attempt ended, and with which answer for whoever repeats it in the window.
+    fn ended(&self) -> Ended;
+
+    /// Reads such an answer. None where it is none, or there can be none.
+    fn read(_: &str) -> Option<Self> {
+        None
+    }
+}
+
 /// None where there was nothing to do it to.
 impl<T: Outcome> Outcome for Option<T> {
     fn ended(&self) -> Ended {
@@ -111,30 +140,29 @@ impl<T: Outcome> Outcome for Option<T> {
     }
 }
 
-/// An answer, as far as the lock is concerned.
-pub(super) trait Outcome: Send + 'static {
-    fn ended(&self) -> Ended;
-}
-
-impl<R: Send + 'static> Outcome for Answer<R> {
+impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for Answer<R> {
     fn ended(&self) -> Ended {
         match self {
-            Self::Refused { replayed: false, .. } => Ended::Shortened,
-            Self::Done { .. } | Self::Refused { replayed: true, .. } | Self::Mismatch => Ended::Kept,
+            Self::Refused { replayed: false, .. } => Ended::Shortened(self.written()),
+            Self::Done { .. } | Self::Refused { replayed: true, .. } | Self::Mismatch => Ended::Kept(self.written()),
         }
+    }
+
+    fn read(outcome: &str) -> Option<Self> {
+        Self::read(outcome)
     }
 }
 
 impl<T: Send + 'static> Outcome for Result<T, ClaimRefused> {
     fn ended(&self) -> Ended {
-        if self.is_ok() { Ended::Kept } else { Ended::Shortened }
+        if self.is_ok() { Ended::Kept(None) } else { Ended::Shortened(None) }
     }
 }
 
 fn how_it_ended<T: Outcome>(result: &Result<T, Failure>) -> Ended {
     match result {
         Ok(answer) => answer.ended(),
-        Err(Failure::OutcomeUnknown(_)) => Ended::Kept,
+        Err(Failure::OutcomeUnknown(_)) => Ended::Unknown,
         Err(
             Failure::Unauthenticated
             | Failure::Forbidden

@@ -71,6 +71,7 @@ impl Default for Settings {
                 after_refusal_ms: 1000,
                 command_timeout_ms: 150,
                 connect_timeout_ms: 1000,
+                remember: 100_000,
                 actions: BTreeMap::new(),
             },
             currencies: vec![Currency {

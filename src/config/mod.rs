@@ -215,6 +215,8 @@ pub struct CooldownSettings {
     pub command_timeout_ms: u64,
     /// The longest connecting to Redis may take; nobody waits for it.
     pub connect_timeout_ms: u64,
+    /// How many locks of others a process remembers at most, to refuse without asking Redis; 0 asks for each attempt.
+    pub remember: u32,
     /// Settings per mutation, by its field name.
     pub actions: BTreeMap<String, ActionSettings>,
 }
@@ -227,6 +229,11 @@ pub struct ActionSettings {
     pub window_ms: Option<u64>,
     /// What to do while Redis is away.
     pub without_redis: WithoutRedis,
+    /// The argument whose value has locks of its own, such as `input.to`; the schema's default if left out, and none if
+    /// empty.
+    pub per: Option<String>,
+    /// How many attempts of a member are admitted in a minute; the schema's default if left out, and any number with 0.
+    pub most_per_minute: Option<u32>,
 }
 
 /// What a guarded mutation does while Redis is away.

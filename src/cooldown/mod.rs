@@ -1,62 +1,88 @@
 //! Layer 1: one attempt per member and action in a window, decided before the database is touched.
 //!
-//! [`Cooldown::attempt`] answers in one round trip: an [`Admission`], or for how long everyone else is refused. An admission
-//! is a value. Whoever holds it decides what becomes of the lock: dropped before the work began, it gives the lock back;
-//! once the work has begun it is an [`Attempt`], and dropped then (a panic, a client that hung up) it keeps the lock, for
-//! nobody knows what was done.
+//! [`Cooldown::attempt`] answers in one round trip at most: an [`Admission`], or for how long everyone else is refused. An
+//! admission is a value. Whoever holds it decides what becomes of the lock: dropped before the work began, it gives the lock
+//! back; once the work has begun it is an [`Attempt`](admission::Attempt), and dropped then (a panic, a client that hung up)
+//! it keeps the lock, for nobody knows what was done.
+//!
+//! The lock says whether its attempt still runs. Of one that has ended this process knows enough to refuse by itself until
+//! the lock's end, and to give the attempt's committed answer to whoever asks for the very same; of one that runs elsewhere
+//! it asks, one question at a time.
 
+mod admission;
+mod asking;
+mod lock;
 mod memory;
 mod redis;
+mod scripts;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::error::Failure;
-use crate::member::Member;
+use crate::member::{Member, derived_id};
+use asking::{Asking, Heard};
+use lock::{Budget, By, Lock, Refused, Spent, Verdict};
 use memory::Memory;
 use redis::Redis;
 
-/// What a store says to an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Admitted,
-    /// Another attempt holds the lock for so long; above zero.
-    Refused(Duration),
-}
+pub use admission::{Admission, Attempt, Ended};
+pub use lock::Fingerprint;
 
-/// The lock of one member and action in one window. The token says whose it is, so that nobody ends another's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Lock {
-    key: String,
-    token: String,
-    window: Duration,
-}
-
-/// Where locks are kept.
-#[derive(Clone)]
-enum Store {
-    Process(Memory),
-    Redis(Redis),
-}
-
-/// The stores, and what to do when the first one is away.
+/// Layer 1.
 #[derive(Clone)]
 pub struct Cooldown {
     prefix: Arc<str>,
     after_refusal: Duration,
+    /// Where locks are kept, if not in the process alone.
     redis: Option<Redis>,
-    process: Memory,
+    /// The locks of this process, and what it knows of others.
+    known: Memory,
+    asking: Asking,
+    /// How much of other locks is remembered; with 0 each attempt asks Redis itself.
+    remember: usize,
+}
+
+/// What the settings say of an action.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// For how long an attempt keeps others out.
+    pub window: Duration,
+    /// What to do while Redis is away.
+    pub without_redis: WithoutRedis,
+    /// How many attempts of a member are admitted in a minute, whatever they are about; None for any number.
+    pub most_per_minute: Option<u32>,
+}
+
+/// An attempt that somebody would make.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Whose.
+    pub member: &'a Member,
+    /// The mutation.
+    pub action: &'a str,
+    /// What about, where that has locks of its own.
+    pub resource: Option<&'a str>,
+    /// What exactly, where the attempt can be repeated for its answer.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// What [`Cooldown::attempt`] decides.
 pub enum Decision {
     /// Nobody else is admitted before the window ends or the work ends the lock.
     Admitted(Admission),
-    /// Another attempt holds the lock for so long; above zero.
-    Refused(Duration),
+    /// Another attempt, or too many of them, stand in the way for so long; above zero.
+    Refused {
+        /// For how long.
+        left: Duration,
+        /// Who said so: this process, which knows it, or the store that it asked.
+        store: &'static str,
+    },
+    /// The very same was done in this window: its committed answer, as the work ended it.
+    Answered(String),
 }
 
 impl Cooldown {
@@ -67,38 +93,38 @@ impl Cooldown {
             prefix: settings.cooldown.prefix.as_str().into(),
             after_refusal: Duration::from_millis(settings.cooldown.after_refusal_ms),
             redis,
-            process: Memory::default(),
+            known: Memory::default(),
+            asking: Asking::default(),
+            remember: settings.cooldown.remember as usize,
         })
     }
 
-    /// Takes the lock of a member and action, or says for how long another holds it.
-    pub async fn attempt(
-        &self,
-        member: &Member,
-        action: &str,
-        window: Duration,
-        without_redis: WithoutRedis,
-    ) -> Result<Decision, Failure> {
-        let lock = Lock { key: self.key(member, action), token: Uuid::new_v4().simple().to_string(), window };
-        let Some(redis) = &self.redis else {
-            return Ok(self.decide(Store::Process(self.process.clone()), self.process.take(&lock), lock));
-        };
+    /// Takes the lock for a wish, or says for how long it cannot be had, or how the same wish was answered.
+    pub async fn attempt(&self, wish: Wish<'_>, rule: &Rule) -> Result<Decision, Failure> {
+        let lock = self.lock(&wish, rule);
+        let Some(redis) = &self.redis else { return Ok(self.in_process(&wish, lock)) };
         // What was admitted here while Redis was away still counts when it is back.
-        if let Some(left) = self.process.remaining(&lock.key) {
-            return Ok(Decision::Refused(left));
+        if let Some(refused) = self.known.known(&lock) {
+            return Ok(refuse(refused, &wish, PROCESS));
         }
-        match redis.take(&lock).await {
-            Ok(verdict) => Ok(self.decide(Store::Redis(redis.clone()), verdict, lock)),
-            Err(cause) => {
-                metrics::counter!("largesse_cooldown_fallback_total", "action" => action.to_owned()).increment(1);
-                tracing::warn!(%cause, action, without_redis = ?without_redis, "Redis gave no answer in time");
-                match without_redis {
-                    WithoutRedis::Refuse => Err(Failure::unavailable(format!("no cooldown without Redis: {cause}"))),
-                    WithoutRedis::UseProcess => {
-                        Ok(self.decide(Store::Process(self.process.clone()), self.process.take(&lock), lock))
-                    }
-                }
+        let heard = if self.remember == 0 {
+            let asked = Instant::now();
+            redis.take(&lock).await.map_or_else(Heard::Away, |verdict| Heard::Own(verdict, asked))
+        } else {
+            self.asking.ask(&self.scope(&wish), redis, &lock).await
+        };
+        match heard {
+            Heard::Own(Verdict::Admitted, asked) => {
+                self.known.learn(&lock.key, lock.running(), asked + lock.window, self.remember);
+                Ok(self.admit(Some(redis.clone()), &wish, lock))
             }
+            Heard::Own(Verdict::Refused(refused), asked) => {
+                self.learn(&lock, &refused, asked);
+                Ok(refuse(refused, &wish, redis.name()))
+            }
+            Heard::Shared(refused) => Ok(refuse(refused, &wish, redis.name())),
+            Heard::Away(cause) => self.without_redis(&wish, rule, lock, &cause.to_string()),
+            Heard::AwayForAll => self.without_redis(&wish, rule, lock, "another attempt had no answer"),
         }
     }
 
@@ -110,87 +136,74 @@ impl Cooldown {
         }
     }
 
-    fn decide(&self, store: Store, verdict: Verdict, lock: Lock) -> Decision {
-        match verdict {
-            Verdict::Refused(left) => Decision::Refused(left),
-            Verdict::Admitted => {
-                let after_refusal = self.after_refusal;
-                Decision::Admitted(Admission { attempt: Some(Attempt { store, lock, after_refusal }) })
+    fn in_process(&self, wish: &Wish<'_>, lock: Lock) -> Decision {
+        match self.known.take(&lock) {
+            Verdict::Admitted => self.admit(None, wish, lock),
+            Verdict::Refused(refused) => refuse(refused, wish, PROCESS),
+        }
+    }
+
+    fn without_redis(&self, wish: &Wish<'_>, rule: &Rule, lock: Lock, cause: &str) -> Result<Decision, Failure> {
+        metrics::counter!("largesse_cooldown_fallback_total", "action" => wish.action.to_owned()).increment(1);
+        tracing::warn!(cause, action = wish.action, without_redis = ?rule.without_redis, "Redis gave no answer in time");
+        match rule.without_redis {
+            WithoutRedis::Refuse => Err(Failure::unavailable(format!("no cooldown without Redis: {cause}"))),
+            WithoutRedis::UseProcess => Ok(self.in_process(wish, lock)),
+        }
+    }
+
+    fn admit(&self, redis: Option<Redis>, wish: &Wish<'_>, lock: Lock) -> Decision {
+        let (action, after_refusal) = (wish.action.to_owned(), self.after_refusal);
+        Decision::Admitted(Admission::of(Attempt { action, known: self.known.clone(), redis, lock, after_refusal }))
+    }
+
+    /// Remembers what stays true until a moment that surely comes before the lock's end: the time that was left when Redis
+    /// answered, counted from before it was asked.
+    fn learn(&self, lock: &Lock, refused: &Refused, asked: Instant) {
+        let until = asked + refused.left;
+        match (&refused.by, &lock.budget) {
+            (By::Lock(value), _) if value.is_final() => {
+                self.known.learn(&lock.key, value.clone(), until, self.remember);
             }
+            (By::Budget(Spent::ForSure(fingerprints)), Some(budget)) => {
+                // This one was asked for, and no lock answered it.
+                let others = fingerprints.iter().copied().filter(|other| Some(*other) != lock.fingerprint).collect();
+                self.known.learn_spent(budget, others, until, self.remember);
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self, wish: &Wish<'_>, rule: &Rule) -> Lock {
+        let scope = self.scope(wish);
+        // Whatever characters it holds, it is 32 hexadecimal digits in the key.
+        let resource = wish.resource.map(|resource| derived_id(&["resource", resource]).simple());
+        Lock {
+            key: resource.map_or_else(|| scope.clone(), |resource| format!("{scope}:{resource}")),
+            token: Uuid::new_v4().simple().to_string(),
+            window: rule.window,
+            fingerprint: wish.fingerprint,
+            budget: rule.most_per_minute.map(|most| Budget { key: format!("{scope}:minute"), most }),
         }
     }
 
     /// The braces are Redis Cluster's hash tag: all locks of a member live on one node. The id is hexadecimal and the action
     /// a GraphQL name, so no two pairs make the same key.
-    fn key(&self, member: &Member, action: &str) -> String {
-        format!("{}:{{{}}}:{action}", self.prefix, member.id().simple())
+    fn scope(&self, wish: &Wish<'_>) -> String {
+        format!("{}:{{{}}}:{}", self.prefix, wish.member.id().simple(), wish.action)
     }
 }
 
-/// The right to make an attempt. Dropped, it gives the lock back: nothing was begun.
-#[must_use = "dropped, an admission gives its lock back"]
-pub struct Admission {
-    attempt: Option<Attempt>,
-}
+/// What this process is called where stores are named.
+const PROCESS: &str = "process";
 
-impl Admission {
-    /// The work begins: from here on the lock is kept unless somebody who knows how the work ended says otherwise.
-    pub fn begin(mut self) -> Attempt {
-        self.attempt.take().expect("an admission begins once, for begin consumes it")
-    }
-
-    /// Nothing was begun: gives the lock back before anybody is told.
-    pub async fn give_back(mut self) {
-        if let Some(attempt) = self.attempt.take() {
-            attempt.release().await;
-        }
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        if let Some(attempt) = self.attempt.take() {
-            // Whoever drops it may be a future that nobody polls any more.
-            tokio::spawn(attempt.release());
-        }
-    }
-}
-
-/// How an attempt ended, as far as its lock is concerned: the last column of the outcome table in `api/work.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// Value moved, or nobody knows: the lock stays to its end.
-    Kept,
-    /// A business refusal: the member may correct the wish in a moment.
-    Shortened,
-    /// Nothing was done and nothing stored: the next attempt may come at once.
-    Released,
-}
-
-/// An attempt under way. Dropped without an end, it keeps the lock.
-pub struct Attempt {
-    store: Store,
-    lock: Lock,
-    after_refusal: Duration,
-}
-
-impl Attempt {
-    /// Ends the lock as the work ended. Only the token's owner can: if the lock is another's by now, nothing happens.
-    pub async fn end(self, ended: Ended) {
-        match ended {
-            Ended::Kept => {}
-            Ended::Shortened => match &self.store {
-                Store::Process(memory) => memory.shorten(&self.lock, self.after_refusal),
-                Store::Redis(redis) => redis.shorten(&self.lock, self.after_refusal).await,
-            },
-            Ended::Released => self.release().await,
-        }
-    }
-
-    async fn release(self) {
-        match &self.store {
-            Store::Process(memory) => memory.release(&self.lock),
-            Store::Redis(redis) => redis.release(&self.lock).await,
-        }
+fn refuse(refused: Refused, wish: &Wish<'_>, store: &'static str) -> Decision {
+    let Refused { left, by } = refused;
+    match by {
+        By::Lock(value) => match value.answer_to(wish.fingerprint) {
+            Some(outcome) => Decision::Answered(outcome.to_owned()),
+            None => Decision::Refused { left, store },
+        },
+        By::Budget(_) => Decision::Refused { left, store },
     }
 }

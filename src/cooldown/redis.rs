@@ -5,24 +5,18 @@
 //! While there is none, attempts learn so at once.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, cmd};
+use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, RedisError, cmd};
 use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
 use secrecy::SecretString;
 use tokio::sync::{Notify, watch};
 
-use super::{Lock, Verdict};
+use super::lock::{End, Lock, Verdict};
+use super::scripts::{self, Call};
 use crate::config::{ConfigError, Settings};
 use crate::redis::{server, unusable};
-
-/// Deletes the lock if it is still ours. A comparison and a deletion in two commands could delete another's.
-const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-
-/// Lets the lock end earlier if it is still ours; never later.
-const SHORTEN: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) \
-                       then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
 /// How long the keeper waits before it tries to connect again: Redis is used again well within two seconds of its return.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
@@ -67,37 +61,41 @@ impl Redis {
         Ok(Self { shared: Arc::new(Shared { connection, suspect, probe }) })
     }
 
-    /// `SET NX` and `PTTL` in one round trip say "admitted" or for how long another holds the lock.
+    /// Takes the lock unless something stands in the way, in one round trip.
     pub(super) async fn take(&self, lock: &Lock) -> Result<Verdict, Away> {
         let mut connection = self.connection()?;
-        let mut pipeline = Pipeline::with_capacity(2);
-        pipeline.cmd("SET").arg(&lock.key).arg(&lock.token).arg("NX").arg("PX").arg(millis(lock.window));
-        pipeline.cmd("PTTL").arg(&lock.key);
         let taking = Taking { redis: self, connection: connection.clone(), lock: Some(lock) };
-        let (set, left_ms): (Option<String>, i64) = match pipeline.query_async(&mut connection).await {
-            Ok(answers) => answers,
+        let asked = Instant::now();
+        let verdict = Call::take(lock).run(&mut connection).await;
+        metrics::histogram!("largesse_cooldown_store_seconds", "store" => self.name()).record(asked.elapsed());
+        match verdict {
+            Ok(verdict) => {
+                taking.decided();
+                Ok(verdict)
+            }
             Err(error) => {
                 self.shared.suspect.notify_one();
-                return Err(error.into());
+                Err(error.into())
             }
+        }
+    }
+
+    /// Ends the lock. One that cannot be ended ends with its window.
+    pub(super) async fn settle(&self, lock: &Lock, end: &End) {
+        let result = match self.connection() {
+            Ok(mut connection) => Call::settle(lock, end).run::<i64>(&mut connection).await.map_err(Away::from),
+            Err(away) => Err(away),
         };
-        taking.decided();
-        // A lock that ended between the two commands, or ends now, is over in a millisecond at most.
-        Ok(if set.is_some() {
-            Verdict::Admitted
-        } else {
-            Verdict::Refused(Duration::from_millis(left_ms.max(1).unsigned_abs()))
-        })
+        if let Err(cause) = result {
+            self.shared.suspect.notify_one();
+            tracing::warn!(%cause, "a cooldown's lock stays to the end of its window");
+        }
     }
 
-    pub(super) async fn release(&self, lock: &Lock) {
-        self.settle(&release(lock), "release").await;
-    }
-
-    pub(super) async fn shorten(&self, lock: &Lock, to: Duration) {
-        let mut script = cmd("EVAL");
-        script.arg(SHORTEN).arg(1).arg(&lock.key).arg(&lock.token).arg(millis(to));
-        self.settle(&script, "shorten").await;
+    /// What this store is called in metrics and in the log.
+    #[allow(clippy::unused_self, reason = "the kinds of store differ in it")]
+    pub(super) fn name(&self) -> &'static str {
+        "redis"
     }
 
     pub(super) async fn answers(&self) -> bool {
@@ -107,18 +105,6 @@ impl Redis {
             self.shared.suspect.notify_one();
         }
         answered
-    }
-
-    /// A lock that could not be ended ends with its window.
-    async fn settle(&self, script: &Cmd, what: &'static str) {
-        let result = match self.connection() {
-            Ok(mut connection) => script.query_async::<i64>(&mut connection).await.map_err(Away::from),
-            Err(away) => Err(away),
-        };
-        if let Err(cause) = result {
-            self.shared.suspect.notify_one();
-            tracing::warn!(%cause, what, "a cooldown's lock stays to the end of its window");
-        }
     }
 
     fn connection(&self) -> Result<MultiplexedConnection, Away> {
@@ -143,25 +129,14 @@ impl Taking<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         let Some(lock) = self.lock else { return };
-        let (script, mut connection) = (release(lock), self.connection.clone());
+        let (release, mut connection) = (Call::settle(lock, &End::Released), self.connection.clone());
         let suspect = self.redis.shared.suspect.clone();
         tokio::spawn(async move {
-            if script.query_async::<i64>(&mut connection).await.is_err() {
+            if release.run_whole::<i64>(&mut connection).await.is_err() {
                 suspect.notify_one();
             }
         });
     }
-}
-
-fn release(lock: &Lock) -> Cmd {
-    let mut script = cmd("EVAL");
-    script.arg(RELEASE).arg(1).arg(&lock.key).arg(&lock.token);
-    script
-}
-
-/// PX takes whole milliseconds above zero.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 /// A write that changes nothing. After a failover, a server that became a replica still answers PING and refuses every lock.
@@ -212,7 +187,10 @@ async fn keep_connected(
 async fn connect(pool: &Pool, probe: &Cmd) -> Result<Connection, String> {
     let mut pooled = pool.get().await.map_err(|error| describe(&error))?;
     match probe.query_async::<i64>(&mut pooled).await {
-        Ok(_) => Ok(pooled),
+        Ok(_) => {
+            scripts::load(&mut pooled).await;
+            Ok(pooled)
+        }
         Err(error) => {
             drop(Connection::take(pooled));
             Err(error.to_string())

@@ -6,8 +6,8 @@
 //! claim row is the key: [`Ledger::claim_once`] and [`Tx::insert_claim`].
 
 use chrono::TimeDelta;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use sea_orm::{
@@ -128,7 +128,7 @@ impl Ledger {
                     count("won");
                     return Ok(answer);
                 }
-                Err(Lost::ToAnswer(stored)) => return self.stored_answer(attempt, stored).await,
+                Err(Lost::ToAnswer(stored)) => return stored_answer(attempt, stored),
                 Err(Lost::ToNobody) => {}
             }
         }
@@ -142,30 +142,54 @@ impl Ledger {
     ) -> Result<Result<W::Done, W::Refusal>, Failure> {
         self.transact(deadline, &Opening(work)).await
     }
+}
 
-    /// The answer is ids and a refusal's details, not a rendered response: what a retry selects is read now.
-    async fn stored_answer<R: DeserializeOwned>(
-        &self,
-        attempt: &Attempt,
-        stored: idempotency_key::Model,
-    ) -> Result<Answer<R>, Failure> {
-        if stored.fingerprint != attempt.fingerprint {
-            count("mismatch");
-            return Ok(Answer::Mismatch);
+/// The answer is ids and a refusal's details, not a rendered response: what a retry selects is read when it is asked for.
+fn stored_answer<R: DeserializeOwned>(attempt: &Attempt, stored: idempotency_key::Model) -> Result<Answer<R>, Failure> {
+    if stored.fingerprint != attempt.fingerprint {
+        count("mismatch");
+        return Ok(Answer::Mismatch);
+    }
+    count("replayed");
+    match (stored.transaction_id, stored.refusal) {
+        (Some(id), _) => Ok(Answer::Done { receipt: Receipt::stored(id), replayed: true }),
+        (None, Some(refusal)) => {
+            let refusal = serde_json::from_value(refusal)
+                .map_err(|error| Failure::internal(format!("a stored refusal cannot be read: {error}")))?;
+            Ok(Answer::Refused { refusal, replayed: true })
         }
-        count("replayed");
-        match (stored.transaction_id, stored.refusal) {
-            (Some(id), _) => {
-                let entries = self.entries_of_transactions(&[id]).await?;
-                Ok(Answer::Done { receipt: Receipt { id, entries, wallets: Vec::new() }, replayed: true })
-            }
-            (None, Some(refusal)) => {
-                let refusal = serde_json::from_value(refusal)
-                    .map_err(|error| Failure::internal(format!("a stored refusal cannot be read: {error}")))?;
-                Ok(Answer::Refused { refusal, replayed: true })
-            }
-            (None, None) => Err(Failure::internal("a key without an answer")),
-        }
+        (None, None) => Err(Failure::internal("a key without an answer")),
+    }
+}
+
+/// An answer as it is kept beside a lock: for whoever repeats the attempt before the lock ends.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Written<Refusal> {
+    Transaction(Uuid),
+    Refusal(Refusal),
+}
+
+impl<R: Serialize> Answer<R> {
+    /// Writes a committed answer down. A mismatch is none: the key keeps another.
+    pub fn written(&self) -> Option<String> {
+        let written = match self {
+            Self::Done { receipt, .. } => Written::Transaction(receipt.id),
+            Self::Refused { refusal, .. } => Written::Refusal(refusal),
+            Self::Mismatch => return None,
+        };
+        serde_json::to_string(&written).ok()
+    }
+}
+
+impl<R: DeserializeOwned> Answer<R> {
+    /// Reads what [`Self::written`] wrote, as the stored answer that it is.
+    pub fn read(written: &str) -> Option<Self> {
+        let answer = match serde_json::from_str(written).ok()? {
+            Written::Transaction(id) => Self::Done { receipt: Receipt::stored(id), replayed: true },
+            Written::Refusal(refusal) => Self::Refused { refusal, replayed: true },
+        };
+        Some(answer)
     }
 }
 

@@ -115,11 +115,16 @@ pub struct Receipt {
     pub id: Uuid,
     /// The entries of members, not of the house.
     pub entries: Vec<EntryRow>,
-    /// The wallets as the posting left them; empty when the receipt was read again later.
+    /// The wallets as the posting left them.
     pub wallets: Vec<wallet::Model>,
 }
 
 impl Receipt {
+    /// The receipt of a transaction that was posted earlier: its entries are to be read, if somebody asks for them.
+    pub fn stored(id: Uuid) -> Self {
+        Self { id, entries: Vec::new(), wallets: Vec::new() }
+    }
+
     /// The entry on a wallet.
     pub fn entry_of(&self, wallet: Uuid) -> Option<&EntryRow> {
         self.entries.iter().find(|entry| entry.wallet_id == wallet)
