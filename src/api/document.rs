@@ -38,16 +38,25 @@ pub(super) fn prepare(
     limits: &LimitSettings,
 ) -> ServerResult<Prepared> {
     let refused = |Refused(message)| coded(ServerError::new(message, None), Code::ValidationFailed);
-    limits::check_text(&request.query, limits).map_err(refused)?;
+    // What was parsed before was short enough to be.
+    let mut known = documents.find(&request.query);
+    if known.is_none() {
+        limits::check_text(&request.query, limits).map_err(refused)?;
+    }
     let candidate = persisted.resolve(&mut request)?;
-    let known = documents.find(&request.query);
+    if known.is_none() {
+        known = documents.find(&request.query);
+    }
     if let Some(known) = &known {
         request.set_parsed_query(known.document.clone());
     }
     let (text, name) = (request.query.clone(), request.operation_name.clone());
     let mut variables = std::mem::take(&mut request.variables);
     let document = request.parsed_query().map_err(|error| coded(error, Code::ParseFailed))?;
-    check_parsed(document, &variables, limits).map_err(refused)?;
+    // What has no variables asks for the same each time.
+    if !known.as_ref().is_some_and(|known| known.is_valid_for_ever()) {
+        check_parsed(document, &variables, limits).map_err(refused)?;
+    }
     let known = known.unwrap_or_else(|| documents.remember(&text, document));
     if let Some(operation) = chosen(document, name.as_deref()) {
         complete_variables(registry, operation, &mut variables)?;

@@ -17,6 +17,7 @@ mod redis;
 mod scripts;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
@@ -42,6 +43,7 @@ pub struct Cooldown {
     /// The locks of this process, and what it knows of others.
     known: Memory,
     asking: Asking,
+    tokens: Arc<Tokens>,
     /// How much of other locks is remembered; with 0 each attempt asks Redis itself.
     remember: usize,
 }
@@ -95,6 +97,7 @@ impl Cooldown {
             redis,
             known: Memory::default(),
             asking: Asking::default(),
+            tokens: Arc::new(Tokens::new()),
             remember: settings.cooldown.remember as usize,
         })
     }
@@ -180,7 +183,7 @@ impl Cooldown {
         let resource = wish.resource.map(|resource| derived_id(&["resource", resource]).simple());
         Lock {
             key: resource.map_or_else(|| scope.clone(), |resource| format!("{scope}:{resource}")),
-            token: Uuid::new_v4().simple().to_string(),
+            token: self.tokens.next(),
             window: rule.window,
             fingerprint: wish.fingerprint,
             budget: rule.most_per_minute.map(|most| Budget { key: format!("{scope}:minute"), most }),
@@ -191,6 +194,24 @@ impl Cooldown {
     /// a GraphQL name, so no two pairs make the same key.
     fn scope(&self, wish: &Wish<'_>) -> String {
         format!("{}:{{{}}}:{}", self.prefix, wish.member.id().simple(), wish.action)
+    }
+}
+
+/// Names attempts. Nobody outside can end a lock, so it is enough that no two names are the same.
+struct Tokens {
+    process: Uuid,
+    count: AtomicU64,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        Self { process: Uuid::new_v4(), count: AtomicU64::new(0) }
+    }
+
+    /// A refusal needs a name as well, and must not wait for the system's randomness. The point keeps one name from being
+    /// the beginning of another, since scripts compare beginnings.
+    fn next(&self) -> String {
+        format!("{}-{:x}.", self.process.simple(), self.count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
