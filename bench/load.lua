@@ -5,6 +5,7 @@
 --             viewer    one member's reads, members at random
 --             transfer  from one random member to another
 --             hot       from random members to one
+--             nothing   one member asks for nothing
 --             flood     one member claims the daily bonus
 --             replay    one member sends the same transfer with the same key
 --             notice    a payment provider tells of payments that succeeded, each once
@@ -47,7 +48,7 @@ local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n" }
 local query = document:gsub('["\\\n]', escapes)
 
 local function sender()
-  if op == "flood" or op == "replay" then return 1 end
+  if op == "flood" or op == "nothing" or op == "replay" then return 1 end
   -- Two threads: one takes the even members, the other the odd ones.
   if op == "signin" then return (sent * 2 + place) % #tokens + 1 end
   return math.random(#tokens)

@@ -5,62 +5,30 @@ The load comes from wrk, with the documents of operations/ that an app would sen
 
 import argparse
 import base64
-import contextlib
 import hashlib
 import hmac
 import http.client
 import json
-import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable
 from urllib.parse import urlsplit
 
 import tokens
+from guard import guard, print_refusals
 from round_trips import CountingProxy
-
-BENCH = Path(__file__).resolve().parent
-OPERATIONS = (BENCH.parent / "operations" / "largesse.graphql").read_text()
-BINARY = os.environ["LARGESSE_BIN"]
-FOLDER = Path(os.environ["LARGESSE_TEST_DIR"])
-PGBENCH = Path(os.environ["LARGESSE_TEST_PG_BIN"]) / "pgbench"
-POSTGRES = os.environ["LARGESSE_TEST_POSTGRES_URL"]
-REDIS = os.environ["LARGESSE_TEST_REDIS_URL"]
-# What the processes here inherit: a setting of the caller's shell must not change what is measured.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("LARGESSE_")}
-
-# SQL alone and the peer work in the database that is there, the product in one of its own.
-PRODUCT = POSTGRES.rsplit("/", 1)[0] + "/largesse"
-SECRET = secrets.token_hex(32)
-MEMBERS, PREFIX = 100_000, "member-"
-CONNECTIONS, THREADS = 32, 2
-WARM_UP = 2
-SINGLE_TRANSFERS = 200
-# Whose webhooks the server believes, and under which secret it sends its own.
-WEBHOOK_KEY = secrets.token_bytes(32)
-WEBHOOK_SECRET = "whsec_" + base64.b64encode(WEBHOOK_KEY).decode()
-# More than any machine takes in while it is measured, so that none is told twice.
-NOTICES_PER_SECOND = 4000
-
-
-@dataclass
-class Counted:
-    """What wrk saw."""
-
-    accepted: int
-    cooldown: int
-    other: int
-    seconds: float
-    p50: float
-    p99: float
+from servers import (
+    BENCH, BINARY, CONNECTIONS, ENVIRONMENT, FOLDER, MEMBERS, NOTICES_PER_SECOND, PGBENCH, POSTGRES, PREFIX, PRODUCT,
+    SECRET, SINGLE_TRANSFERS, THREADS, WARM_UP, WEBHOOK_KEY, Counted, Process, cpu_of, document, endpoints, express,
+    free_port, largesse, log, receiver, run, sql, worker, wrk,
+)
 
 
 @dataclass
@@ -92,12 +60,13 @@ def main() -> None:
         print(f"deliveries beside {told.beside.answers:.0f} transfers/s: {told.deliveries:.0f}/s")
         print(f"round trips of one transfer, counted on the wire: {round_trips():.2f}; with an endpoint that is told: "
               f"{round_trips(**endpoints(endpoint)):.2f}")
+    print_refusals(guard(seconds))
     first, second = start_to_ready()
     print(f"`largesse demo`, start to ready: {first:.0f} ms the first time, {second:.0f} ms after that")
     audit()
 
 
-def measure(guarded: "Process", unguarded: "Process", seconds: int) -> list[Row]:
+def measure(guarded: Process, unguarded: Process, seconds: int) -> list[Row]:
     home, transfer, claim = document("Home"), document("Transfer"), document("ClaimDailyBonus")
     log("every member signs in, as they have in a process that ran for a day")
     sign_in(guarded)
@@ -133,7 +102,7 @@ class Told:
     deliveries: float
 
 
-def outbox(endpoint: "Process", without: Row, seconds: int) -> Told:
+def outbox(endpoint: Process, without: Row, seconds: int) -> Told:
     """Transfers that stage their events, and workers in a process of their own that deliver them."""
     settings = {**endpoints(endpoint), "LARGESSE_WORKERS_IN_SERVER": "false"}
     transfer = document("Transfer")
@@ -173,14 +142,14 @@ def sign_notices(count: int) -> None:
             lines.write(f"{number}\t{now}\tv1,{signature.decode()}\t{body}\n")
 
 
-def sign_in(server: "Process") -> None:
+def sign_in(server: Process) -> None:
     """In rounds, since wrk counts seconds and not members."""
     signed_in = 0
     while signed_in < MEMBERS:
         signed_in += wrk(server.port, "signin", "{ viewer { id } }", 5, start=signed_in).accepted
 
 
-def row(name: str, server: "Process", op: str, text: str, seconds: int) -> Row:
+def row(name: str, server: Process, op: str, text: str, seconds: int) -> Row:
     log(name)
     wrk(server.port, op, text, WARM_UP)
     sql(PRODUCT, "CHECKPOINT")  # None falls into the measurement by itself then.
@@ -214,20 +183,6 @@ def print_table(rows: list[Row]) -> None:
         print(f"| {' | '.join([each.name, *numbers, each.beside])} |")
 
 
-# Load
-
-
-def wrk(port: int, op: str, text: str, seconds: int, shape: str = "product", start: int = 0) -> Counted:
-    environment = {**ENVIRONMENT, "OP": op, "SHAPE": shape, "DOCUMENT": text, "PREFIX": PREFIX, "START": str(start)}
-    environment["TOKENS"], environment["NOTICES"] = str(FOLDER / f"tokens-{shape}"), str(FOLDER / "notices")
-    command = ["wrk", f"-c{CONNECTIONS}", f"-t{THREADS}", f"-d{seconds}", "-s", str(BENCH / "load.lua")]
-    output = run([*command, f"http://127.0.0.1:{port}"], environment)
-    for surprise in re.findall(r"^other: .*|.*Socket errors.*", output, re.MULTILINE):
-        log(surprise)
-    accepted, cooldown, other, *times = re.search(r"^counted (.*)", output, re.MULTILINE)[1].split()
-    return Counted(int(accepted), int(cooldown), int(other), *map(float, times))
-
-
 def pgbench(script: str, seconds: int) -> float:
     log(f"SQL alone: {script}")
     sql(POSTGRES, "CHECKPOINT")
@@ -236,24 +191,11 @@ def pgbench(script: str, seconds: int) -> float:
     return float(re.search(r"^tps = ([\d.]+)", output, re.MULTILINE)[1])
 
 
-def refusals(peer: "Process", seconds: int) -> float:
+def refusals(peer: Process, seconds: int) -> float:
     log("the peer refuses a flood")
     wrk(peer.port, "flood", "", WARM_UP, shape="express")
     counted = wrk(peer.port, "flood", "", seconds, shape="express")
     return counted.cooldown / counted.seconds
-
-
-def document(operation: str) -> str:
-    """An operation with the fragments that it spreads, as a client's build tool would send it."""
-    definition = re.compile(r"^(?:query|mutation|fragment) (\w+).*?^}", re.MULTILINE | re.DOTALL)
-    definitions = {found[1]: found[0] for found in definition.finditer(OPERATIONS)}
-    wanted, found = [operation], []
-    while wanted:
-        name = wanted.pop()
-        if name not in found:
-            found.append(name)
-            wanted += re.findall(r"\.\.\.(\w+)", definitions[name])
-    return "\n".join(definitions[name] for name in found)
 
 
 # The wire
@@ -294,98 +236,7 @@ def settle(proxy: CountingProxy) -> None:
         time.sleep(0.2)
 
 
-# Processes
-
-
-class Process:
-    """A server that this script started."""
-
-    def __init__(self, started: subprocess.Popen, port: int) -> None:
-        self.pid, self.port = started.pid, port
-
-    def cpu(self) -> float:
-        return cpu_of(self.pid)
-
-    def forget_peak(self) -> None:
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
-    def peak_mib(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
-
-
-@contextlib.contextmanager
-def running(name: str, command: list[str], port: Callable[[str], int | None], **settings: str) -> Iterator[Process]:
-    """Starts a server, waits until its log or its port says that it is there, and stops it in the end."""
-    path = FOLDER / f"{name}.log"
-    with path.open("w") as output:
-        started = subprocess.Popen(command, env={**ENVIRONMENT, **settings}, stdout=output, stderr=output, cwd=FOLDER)
-    try:
-        while (found := port(path.read_text())) is None:
-            if started.poll() is not None:
-                sys.exit(f"bench: {name} did not start:\n{path.read_text()}")
-            time.sleep(0.02)
-        yield Process(started, found)
-    finally:
-        started.send_signal(signal.SIGTERM)
-        started.wait()
-
-
-def largesse(name: str, **settings: str) -> contextlib.AbstractContextManager[Process]:
-    settings = {
-        "DATABASE_URL": PRODUCT,
-        "REDIS_URL": REDIS,
-        "LARGESSE_TOKEN_SECRET": SECRET,
-        "LARGESSE_DAILY_BONUS_AMOUNTS": "[10, 15, 20]",
-        "LARGESSE_LOG_FORMAT": "json",
-        "LARGESSE_FUNDING_PROVIDERS": f'[{{name="bench",secrets=["{WEBHOOK_SECRET}"]}}]',
-        **settings,
-    }
-    return running(name, [BINARY, "serve", "--listen", "127.0.0.1:0"], announced_port, **settings)
-
-
-def endpoints(endpoint: "Process") -> dict[str, str]:
-    url = f"http://127.0.0.1:{endpoint.port}/"
-    return {
-        "LARGESSE_WEBHOOKS_ENDPOINTS": f'[{{name="bench",url="{url}",secrets=["{WEBHOOK_SECRET}"]}}]',
-        "LARGESSE_WEBHOOKS_ALLOW_PRIVATE_ADDRESSES": "true",
-    }
-
-
-def receiver() -> contextlib.AbstractContextManager[Process]:
-    printed = lambda output: int(found[1]) if (found := re.search(r"port (\d+)", output)) else None
-    return running("receiver", ["node", str(BENCH / "receiver.mjs")], printed)
-
-
-def worker(settings: dict[str, str]) -> contextlib.AbstractContextManager[Process]:
-    settings = {"DATABASE_URL": PRODUCT, "LARGESSE_LOG_FORMAT": "json", **settings}
-    return running("worker", [BINARY, "work"], lambda output: 0 if '"working"' in output else None, **settings)
-
-
-def announced_port(output: str) -> int | None:
-    announced = re.search(r'"address":"127\.0\.0\.1:(\d+)"', output)
-    return int(announced[1]) if announced else None
-
-
-def express() -> contextlib.AbstractContextManager[Process]:
-    port = free_port()
-    settings = {"PGPORT": str(urlsplit(POSTGRES).port), "REDIS_URL": REDIS, "JWT_SECRET": SECRET}
-    return running(
-        "express",
-        ["node", str(BENCH / "peers" / "seed-express.mjs"), str(port)],
-        lambda _: port if accepts(port) else None,
-        **settings,
-    )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+# The demo
 
 
 def start_to_ready() -> tuple[float, float]:
@@ -458,33 +309,6 @@ def database_cpu_so_far() -> float:
 
 def children_of(parent: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-
-
-def cpu_of(pid: int, with_ended_children: bool = False) -> float:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return 0  # It ended between the listing and the reading.
-    # utime, stime, cutime and cstime, counted from the state, which follows the name in parentheses.
-    times = stat.rpartition(")")[2].split()[11:15]
-    return sum(map(int, times[: 4 if with_ended_children else 2])) / os.sysconf("SC_CLK_TCK")
-
-
-def sql(url: str, *statements: str) -> str:
-    commands = [part for statement in statements for part in ("-c", statement)]
-    return run(["psql", "-XAtqv", "ON_ERROR_STOP=1", *commands, url]).strip()
-
-
-def run(command: list[str], environment: dict[str, str] = ENVIRONMENT) -> str:
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run(command, env=environment, cwd=FOLDER, check=False, **output)
-    if done.returncode != 0:
-        sys.exit(f"bench: {command[0]} failed:\n{done.stdout}")
-    return done.stdout
-
-
-def log(text: str) -> None:
-    print(f"… {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
