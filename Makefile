@@ -1,6 +1,6 @@
 # `make` alone starts the demo: the shortest way from a fresh clone to a page in the browser.
 .DEFAULT_GOAL := run
-.PHONY: help run test storm bench schema errors fmt clean-web
+.PHONY: help run test storm bench schema errors metrics fmt clean-web
 
 # What follows the command's own arguments: `make run ARGS='--listen 127.0.0.1:9000'`, `make test ARGS=cooldown`.
 ARGS ?=
@@ -31,6 +31,10 @@ schema: ## Write schema.graphql from the code
 errors: ## Write docs/errors.md from the code
 	@trap 'rm -f docs/errors.md.new' EXIT; \
 	cargo run --example errors >docs/errors.md.new && mv docs/errors.md.new docs/errors.md
+
+metrics: ## Write docs/metrics.md from the code
+	@trap 'rm -f docs/metrics.md.new' EXIT; \
+	cargo run --example metrics >docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -24,7 +24,7 @@
 //!       cooldown        layer 1's stores: one Redis, or this process
 //!         entity        the tables as sea-orm sees them
 //!         live          who waits for a wallet to move, in every process
-//!           config, error, amount, member, calendar, event, signature, …
+//!           config, error, amount, member, calendar, event, signature, signals, …
 //! ```
 //!
 //! # One transfer, walked through
@@ -75,5 +75,6 @@ pub mod live;
 pub mod member;
 pub mod operations;
 mod redis;
+pub mod signals;
 pub mod signature;
 pub mod workers;

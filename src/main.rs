@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use largesse::api::token::Tokens;
-use largesse::api::{Server, Shutdown, check_cooldowns, check_documents, sdl};
+use largesse::api::{Server, Shutdown, check_cooldowns, check_documents, metrics_page, sdl};
 use largesse::config::{ConfigError, LogFormat, Settings};
 use largesse::cooldown::Cooldown;
 use largesse::ledger::connect::{ConnectError, check_url, migrate};
@@ -194,6 +194,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;
     start_log(&settings)?;
+    metrics_page::serve(settings.metrics.listen).await?;
     warn_of_unknown(unknown);
     if settings.redis_url.is_none() {
         tracing::warn!("no redis_url: cooldowns live in this process, and each process admits an attempt of its own");
@@ -216,6 +217,7 @@ async fn work(args: WorkArgs) -> Result<ExitCode, CommandError> {
     let url = database_url(&settings)?;
     check_url(&url)?;
     start_log(&settings)?;
+    metrics_page::serve(settings.metrics.listen).await?;
     warn_of_unknown(unknown);
     let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
     let workers = Workers::new(&app)?;
@@ -243,6 +245,10 @@ async fn assemble(
 
 /// Runs a server, workers or both until SIGINT or SIGTERM, and closes the books when both have ended.
 async fn run_until_told(app: &App, server: Option<Server>, workers: Option<Workers>) -> Result<ExitCode, CommandError> {
+    if app.settings.metrics.listen.is_some() {
+        let app = app.clone();
+        tokio::spawn(async move { app.ledger.measure_pools().await });
+    }
     let shutdown = Shutdown::new();
     let listen_for = |kind| signal(kind).map_err(|error| failed("signals", error));
     let (mut interrupt, mut terminate) = (listen_for(SignalKind::interrupt())?, listen_for(SignalKind::terminate())?);

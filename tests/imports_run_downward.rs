@@ -15,7 +15,19 @@ const HEIGHTS: &[(u8, &[&str])] = &[
     (2, &["entity", "live"]),
     (
         BOTTOM,
-        &["config", "error", "amount", "member", "calendar", "event", "signature", "address", "global_id", "redis"],
+        &[
+            "config",
+            "error",
+            "amount",
+            "member",
+            "calendar",
+            "event",
+            "signals",
+            "signature",
+            "address",
+            "global_id",
+            "redis",
+        ],
     ),
 ];
 const BOTTOM: u8 = 1;

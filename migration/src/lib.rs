@@ -10,6 +10,7 @@ mod m20261129_000001_wallets;
 mod m20261129_000002_outbox;
 mod m20261129_000003_reversals;
 mod m20261129_000004_payments;
+mod m20261129_000005_audits;
 
 /// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
 pub struct Migrator;
@@ -22,6 +23,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261129_000002_outbox::Migration),
             Box::new(m20261129_000003_reversals::Migration),
             Box::new(m20261129_000004_payments::Migration),
+            Box::new(m20261129_000005_audits::Migration),
         ]
     }
 }

@@ -131,7 +131,7 @@ fn presentable(mut error: ServerError, request_id: &str) -> ServerError {
 
 /// Whether an argument could not be read. Such an error comes from async-graphql before the field's resolver runs, and its
 /// text holds what the client sent and nothing of ours.
-fn of_coercion(error: &ServerError) -> bool {
+pub(super) fn of_coercion(error: &ServerError) -> bool {
     error.message.starts_with("Failed to parse \"") || error.message.starts_with("Expected input type \"")
 }
 
@@ -166,7 +166,7 @@ pub(super) fn report(failure: &Failure, path: &[PathSegment], request_id: &str) 
 }
 
 /// The stable code, and when to ask again.
-fn wire(failure: &Failure) -> (Code, Option<u64>) {
+pub(super) fn wire(failure: &Failure) -> (Code, Option<u64>) {
     match failure {
         Failure::Unauthenticated => (Code::Unauthenticated, None),
         Failure::Forbidden => (Code::Forbidden, None),

@@ -127,10 +127,20 @@ const ENTRIES: [Entry; 13] = [
 ];
 
 impl Code {
+    /// The code of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        ENTRIES.iter().find(|entry| entry.name == name).map(|entry| entry.code)
+    }
+
     /// The code as it stands in `extensions.code`.
     pub(super) fn name(self) -> &'static str {
         ENTRIES.iter().find(|entry| entry.code == self).map_or("INTERNAL_SERVER_ERROR", |entry| entry.name)
     }
+}
+
+/// The names of all codes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    ENTRIES.iter().map(|entry| entry.name)
 }
 
 /// `docs/errors.md`: every code, where it appears, and whether to ask again. Made from the code and from the schema.

@@ -95,6 +95,16 @@ pub(super) fn operation_type(
     Ok(chosen(document, name.as_deref()).map(|operation| operation.ty))
 }
 
+/// The field that a subscription would follow, as its document names it.
+pub(super) fn subscribed_field(request: &mut Request) -> Option<String> {
+    let name = request.operation_name.clone();
+    let operation = chosen(request.parsed_query().ok()?, name.as_deref())?;
+    match &operation.selection_set.node.items.first()?.node {
+        Selection::Field(field) => Some(field.node.name.node.to_string()),
+        Selection::FragmentSpread(_) | Selection::InlineFragment(_) => None,
+    }
+}
+
 /// Gives every variable of the operation a value, and refuses the request where one has none.
 fn complete_variables(
     registry: &Registry,

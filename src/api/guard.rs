@@ -15,8 +15,10 @@ use async_graphql::{PathSegment, Response, ServerError, ServerResult, Value, Var
 use super::arguments::Arguments;
 use super::boundary::failure_error;
 use super::code::Code;
+use super::refusals::Refusals;
 use super::rules::{Guarded, MUTATION, Rules};
 use super::work::Request;
+use crate::config::Settings;
 use crate::cooldown::{Cooldown, Decision, Wish};
 
 /// Makes a [`Guarding`] for each request.
@@ -28,11 +30,13 @@ struct Shared {
     cooldown: Cooldown,
     rules: Rules,
     enabled: bool,
+    refusals: Refusals,
 }
 
 impl Guard {
-    pub(super) fn new(cooldown: Cooldown, rules: Rules, enabled: bool) -> Self {
-        Self { shared: Arc::new(Shared { cooldown, rules, enabled }) }
+    pub(super) fn new(cooldown: Cooldown, rules: Rules, settings: &Settings) -> Self {
+        let (enabled, refusals) = (settings.cooldown.enabled, Refusals::new(settings.log.refusals_per_second));
+        Self { shared: Arc::new(Shared { cooldown, rules, enabled, refusals }) }
     }
 }
 
@@ -96,7 +100,7 @@ impl Extension for Guarding {
         let wish = Wish { member, action: info.name, resource: resource.as_deref(), fingerprint };
         match self.shared.cooldown.attempt(wish, &guarded.rule).await {
             Ok(Decision::Admitted(admission)) => {
-                count("admitted", info.name);
+                decided("admitted", info.name).increment(1);
                 request.admit(&response_key, admission);
                 let result = next.run(context, info).await;
                 // Still here, it began no work: dropping it gives the lock back.
@@ -106,13 +110,15 @@ impl Extension for Guarding {
                 result
             }
             Ok(Decision::Answered(outcome)) => {
-                count("answered", info.name);
+                decided("answered", info.name).increment(1);
                 request.answer(&response_key, outcome);
                 next.run(context, info).await
             }
             Ok(Decision::Refused { left, store }) => {
-                count("refused", info.name);
-                Ok(Some(self.refuse(cooldown_active(request, info.name, &response_key, left, store))))
+                decided("refused", info.name).increment(1);
+                let retry_after_ms = milliseconds(left);
+                self.shared.refusals.note(info.name, || tell(request, info.name, store, retry_after_ms));
+                Ok(Some(self.refuse(cooldown_active(request, info.name, &response_key, retry_after_ms))))
             }
             Err(failure) => {
                 let path = vec![PathSegment::Field(response_key)];
@@ -139,28 +145,23 @@ impl Guarding {
 }
 
 /// What the guard decided, by action.
-fn count(decision: &'static str, action: &str) {
-    metrics::counter!("largesse_cooldown_total", "decision" => decision, "action" => action.to_owned()).increment(1);
+pub(super) fn decided(decision: &'static str, action: &str) -> metrics::Counter {
+    metrics::counter!("largesse_cooldown_total", "action" => action.to_owned(), "decision" => decision)
 }
 
-/// The refusal, told once to the log and once to the client.
-fn cooldown_active(
-    request: &Request,
-    action: &str,
-    response_key: &str,
-    left: Duration,
-    store: &'static str,
-) -> ServerError {
-    // Rounded up: whoever waits so long is not refused by the rest of a millisecond.
-    let retry_after_ms = u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    tracing::info!(
-        action,
-        store,
-        member = ?request.caller,
-        remaining_ms = retry_after_ms,
-        request_id = request.id,
-        "refused: cooldown active"
-    );
+/// How long is left, in whole milliseconds. Rounded up: whoever waits so long is not refused by the rest of one.
+fn milliseconds(left: Duration) -> u64 {
+    u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// The refusal as an event in the log. A member is named by an id that is a hash of the name.
+fn tell(request: &Request, action: &str, store: &str, remaining_ms: u64) {
+    let (member, request_id) = (&request.caller, &request.id);
+    tracing::info!(action, store, ?member, remaining_ms, request_id, "refused: cooldown active");
+}
+
+/// The refusal as its client reads it.
+fn cooldown_active(request: &Request, action: &str, response_key: &str, retry_after_ms: u64) -> ServerError {
     let mut error = ServerError::new("Another attempt was admitted a moment ago; wait before the next one.", None);
     error.path = vec![PathSegment::Field(response_key.to_owned())];
     let extensions = error.extensions.get_or_insert_default();

@@ -23,7 +23,7 @@ use super::over_websocket::Sockets;
 use super::overload::Works;
 use super::persisted::Persisted;
 use super::token::Tokens;
-use super::{Schema, over_http, schema, sdl, webhook};
+use super::{Schema, measure, over_http, schema, sdl, webhook};
 use crate::config::{ConfigError, Settings, WithoutRedis};
 use crate::cooldown::Cooldown;
 use crate::operations::App;
@@ -74,6 +74,7 @@ impl Server {
         tokens: Tokens,
         demo_members: &[(String, String)],
     ) -> Result<Self, ConfigError> {
+        measure::begin(&app.settings);
         let persisted = Arc::new(Persisted::open(&app.settings)?);
         let schema = schema(&app, &cooldown, persisted.clone())?;
         let works = Works::new(&app.settings);
@@ -104,7 +105,8 @@ impl Server {
             .route("/readyz", get(readyz))
             .with_state(front.clone())
             .merge(page.router())
-            .layer(CatchPanicLayer::custom(|_| over_http::after_panic()));
+            .layer(CatchPanicLayer::custom(|_| over_http::after_panic()))
+            .layer(axum::middleware::from_fn(measure::http));
         let stop = front.stopping.clone();
         let looking = tokio::spawn(look_at_watched(front.app.clone(), stop.clone()));
         let serving = axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());

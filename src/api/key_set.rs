@@ -119,7 +119,10 @@ impl KeySet {
         let mut retry = FIRST_RETRY;
         loop {
             let answers = wishes.borrow_and_update().number;
-            let pause = match self.source.fetch().await {
+            let fetched = self.source.fetch().await;
+            let outcome = if fetched.is_ok() { "done" } else { "failed" };
+            metrics::counter!("largesse_key_set_fetches_total", "outcome" => outcome).increment(1);
+            let pause = match fetched {
                 Ok(keys) => {
                     self.publish_keys(keys, answers);
                     retry = FIRST_RETRY;

@@ -10,6 +10,7 @@
 //! | `guard`, `rules`, `arguments` | layer 1 in front of each mutation that declares `@cooldown`, what it declares, and what a field asks for |
 //! | `overload` | how much is at work and how much may wait |
 //! | `work` | the outcome table: money work in a task of its own, and what becomes of its lock |
+//! | `measure`, `refusals`, `metrics_page` | metrics of root fields and HTTP; refusals in the log, so many a second; `/metrics` |
 //! | `boundary`, `code` | what an error looks like to a client, and what of it is logged; the catalogue of codes |
 //! | `document`, `documents`, `limits` | what is done with a document before it is executed, the ones parsed before, and what one may ask for |
 //! | `persisted`, `manifest` | which documents run, and which text a name stands for; the list of trusted ones |
@@ -33,7 +34,9 @@ mod jwks;
 mod key_set;
 mod limits;
 mod manifest;
+mod measure;
 mod media_type;
+pub mod metrics_page;
 mod mutation;
 mod over_http;
 mod over_websocket;
@@ -43,6 +46,7 @@ mod parameters;
 mod persisted;
 mod query;
 mod refusal;
+mod refusals;
 mod rules;
 mod scalars;
 mod subscription;
@@ -89,7 +93,8 @@ fn schema(app: &App, cooldown: &Cooldown, persisted: Arc<Persisted>) -> Result<S
     let entries = DataLoader::new(bonus::EntryLoader(app.clone()), TokioSpawner::current(), TokioTimer::default());
     let schema = builder()
         .extension(boundary::Boundary::new(persisted))
-        .extension(guard::Guard::new(cooldown.clone(), rules, app.settings.cooldown.enabled))
+        .extension(measure::Measure)
+        .extension(guard::Guard::new(cooldown.clone(), rules, &app.settings))
         .data(app.clone())
         .data(entries);
     Ok(schema.finish())

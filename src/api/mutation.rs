@@ -3,12 +3,13 @@
 use async_graphql::{Context, InputObject, Object};
 
 use super::bonus::BonusClaim;
+use super::measure::Ending;
 use super::query::Query;
 use super::refusal::UserError;
 use super::scalars::{BigInt, CurrencyScalar, KeyScalar, cooldown};
 use super::trusted::{GrantBonusInput, GrantBonusPayload, ReverseTransactionInput, ReverseTransactionPayload};
 use super::wallet::{Wallet, WalletEntry};
-use super::work::{Request, perform};
+use super::work::{Request, note_ending, perform};
 use crate::entity::wallet;
 use crate::error::Failure;
 use crate::ledger::once::Answer;
@@ -190,7 +191,10 @@ impl TransferPayload {
         let reference = WalletRef::new(&sender, &currency);
         let TransferInput { amount: BigInt(amount), idempotency_key: KeyScalar(key), memo, to, .. } = input;
         let outcome = match transfer::Transfer::parse(&app.settings, &to, amount, currency, memo, key) {
-            Err(invalid) => TransferOutcome::Invalid(invalid),
+            Err(invalid) => {
+                note_ending(context, Ending::Invalid);
+                TransferOutcome::Invalid(invalid)
+            }
             Ok(transfer) => {
                 let work = transfer::transfer(app.clone(), sender, transfer, request.deadline);
                 TransferOutcome::Answered(perform(context, work).await?)

@@ -29,7 +29,7 @@ use super::media_type::{MediaType, is_json};
 use super::parameters::Parameters;
 use super::token::{BadToken, NoCaller};
 use super::work::Request;
-use super::{document, over_websocket};
+use super::{document, measure, over_websocket};
 use crate::error::{Deadline, Failure};
 
 /// The header that names a request, in and out.
@@ -148,6 +148,7 @@ impl Exchange<'_> {
     }
 
     fn write(&self, answer: &Answer) -> Response {
+        measure::errors(&answer.errors);
         let executed = was_executed(answer);
         let retry_after = retry_after(answer);
         let status = match (self.media_type, executed) {

@@ -23,12 +23,36 @@ pub(super) struct Works {
 pub(super) struct Place {
     _at_work: OwnedSemaphorePermit,
     _accepted: OwnedSemaphorePermit,
+    _counted: Counted,
+}
+
+/// One more in a gauge, until it is dropped.
+struct Counted(&'static str);
+
+impl Counted {
+    fn one(gauge: &'static str) -> Self {
+        metrics::gauge!(gauge).increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        metrics::gauge!(self.0).decrement(1.0);
+    }
+}
+
+fn refused(reason: &'static str, sentence: &str) -> Failure {
+    metrics::counter!("largesse_work_refused_total", "reason" => reason).increment(1);
+    Failure::unavailable(sentence)
 }
 
 impl Works {
     pub(super) fn new(settings: &Settings) -> Self {
         let at_work = settings.database.pool_size as usize;
         let accepted = at_work + settings.request.most_waiting as usize;
+        metrics::gauge!("largesse_work_running_limit").set(settings.database.pool_size);
+        metrics::gauge!("largesse_work_waiting_limit").set(settings.request.most_waiting);
         Self {
             tasks: TaskTracker::new(),
             at_work: Arc::new(Semaphore::new(at_work)),
@@ -39,11 +63,17 @@ impl Works {
     /// Waits for a place, until the deadline at most: who waited longer never starts to move money.
     pub(super) async fn enter(&self, deadline: Deadline) -> Result<Place, Failure> {
         let accepted = self.accepted.clone().try_acquire_owned();
-        let accepted = accepted.map_err(|_| Failure::unavailable("too much money work is waiting"))?;
+        let accepted = accepted.map_err(|_| refused("full", "too much money work is waiting"))?;
+        let counted = Counted::one("largesse_work_waiting");
         let waiting = self.at_work.clone().acquire_owned();
-        match tokio::time::timeout_at(deadline.instant().into(), waiting).await {
-            Ok(Ok(at_work)) if !deadline.has_passed() => Ok(Place { _at_work: at_work, _accepted: accepted }),
-            _ => Err(Failure::unavailable("the deadline passed while the work waited for a place")),
+        let at_work = tokio::time::timeout_at(deadline.instant().into(), waiting).await;
+        drop(counted);
+        match at_work {
+            Ok(Ok(at_work)) if !deadline.has_passed() => {
+                let counted = Counted::one("largesse_work_running");
+                Ok(Place { _at_work: at_work, _accepted: accepted, _counted: counted })
+            }
+            _ => Err(refused("late", "the deadline passed while the work waited for a place")),
         }
     }
 

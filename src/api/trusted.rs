@@ -3,11 +3,12 @@
 use async_graphql::{Context, ID, InputObject, Object};
 
 use super::ids::GlobalId;
+use super::measure::Ending;
 use super::query::Query;
 use super::refusal::UserError;
 use super::scalars::{BigInt, CurrencyScalar, KeyScalar};
 use super::wallet::{Money, Wallet, WalletEntry, money};
-use super::work::{Request, perform};
+use super::work::{Request, note_ending, perform};
 use crate::error::Failure;
 use crate::ledger::once::Answer;
 use crate::ledger::post::{Receipt, WalletRef};
@@ -72,7 +73,10 @@ impl GrantBonusPayload {
         let currency = input.currency.code().ok_or_else(|| Failure::internal("a currency scalar that is no code"))?;
         let GrantBonusInput { amount: BigInt(amount), idempotency_key: KeyScalar(key), member_id, reason, .. } = input;
         match Grant::parse(&app.settings, &member_id, amount, currency, reason, key) {
-            Err(invalid) => Ok(Self { outcome: Outcome::Invalid(invalid), wallet: None }),
+            Err(invalid) => {
+                note_ending(context, Ending::Invalid);
+                Ok(Self { outcome: Outcome::Invalid(invalid), wallet: None })
+            }
             Ok(grant) => {
                 let wallet = Some(grant.wallet());
                 let answer = perform(context, grant_bonus(app.clone(), by, grant, request.deadline)).await?;
@@ -139,11 +143,15 @@ impl ReverseTransactionPayload {
         let (request, app) = (context.data_unchecked::<Request>(), context.data_unchecked::<App>());
         let by = request.trusted()?.clone();
         let Some(GlobalId::Transaction(original)) = GlobalId::decode(&input.transaction_id) else {
+            note_ending(context, Ending::Refused);
             return Ok(Self { outcome: None, reversed: None });
         };
         let ReverseTransactionInput { amount, idempotency_key: KeyScalar(key), reason, .. } = input;
         let outcome = match Reversal::parse(original, amount.map(|BigInt(amount)| amount), reason, key) {
-            Err(invalid) => Some(Outcome::Invalid(invalid)),
+            Err(invalid) => {
+                note_ending(context, Ending::Invalid);
+                Some(Outcome::Invalid(invalid))
+            }
             Ok(reversal) => {
                 let work = reverse_transaction(app.clone(), by, reversal, request.deadline);
                 perform(context, work).await?.map(Outcome::Answered)

@@ -129,7 +129,7 @@ impl Exchange<'_> {
 
     fn done(&self, provider: &ProviderSettings, event_id: &str, funded: Funded) -> Response {
         let status = word(funded);
-        count(&provider.name, status);
+        told(&provider.name, status).increment(1);
         if funded == Funded::Conflict {
             let provider = provider.name.as_str();
             tracing::warn!(provider, event_id, request_id = self.id, "a payment was told of in two ways: not credited");
@@ -139,7 +139,7 @@ impl Exchange<'_> {
 
     /// What a provider signed and we cannot take: money may wait there for somebody to look, so the log is told.
     fn unacceptable(&self, provider: &ProviderSettings, event_id: &str, refusal: &Refusal) -> Response {
-        count(&provider.name, "refused");
+        told(&provider.name, "refused").increment(1);
         let (provider, reason) = (provider.name.as_str(), refusal.message.as_str());
         tracing::warn!(provider, event_id, reason, request_id = self.id, "a funding webhook was refused");
         let mut error = json!({ "code": refusal.code, "message": refusal.message, "requestId": self.id });
@@ -209,9 +209,15 @@ fn word(funded: Funded) -> &'static str {
     }
 }
 
-fn count(provider: &PartnerName, outcome: &'static str) {
+/// Begins at zero what somebody is told of when it happens: a rate needs the value before the first event.
+pub(super) fn begin(provider: &PartnerName) {
+    for outcome in ["refused", word(Funded::Conflict)] {
+        told(provider, outcome).increment(0);
+    }
+}
+
+fn told(provider: &PartnerName, outcome: &'static str) -> metrics::Counter {
     metrics::counter!("largesse_funding_total", "provider" => provider.as_str().to_owned(), "outcome" => outcome)
-        .increment(1);
 }
 
 fn json(status: StatusCode, body: &Value) -> Response {

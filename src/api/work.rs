@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use super::caller::{Caller, Role};
+use super::measure::Ending;
 use super::overload::Works;
 use crate::cooldown::{Admission, Ended};
 use crate::error::{Deadline, Failure};
@@ -44,12 +45,15 @@ pub(super) struct Request {
     /// Committed answers that the guard found beside the lock, by response key.
     answers: Mutex<HashMap<String, String>>,
     works: Works,
+    /// How money work ended, by response key, where its resolver said so.
+    endings: Mutex<HashMap<String, Ending>>,
 }
 
 impl Request {
     pub(super) fn new(id: String, caller: Caller, deadline: Deadline, works: Works) -> Self {
         let work_began = Arc::new(AtomicBool::new(false));
-        Self { id, caller, deadline, work_began, admissions: Mutex::default(), answers: Mutex::default(), works }
+        let (admissions, answers, endings) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { id, caller, deadline, work_began, admissions, answers, works, endings }
     }
 
     /// The member who asks.
@@ -71,6 +75,11 @@ impl Request {
     /// Takes an admission out: the work's, or the guard's after a field that began no work.
     pub(super) fn take_admission(&self, response_key: &str) -> Option<Admission> {
         lock(&self.admissions).remove(response_key)
+    }
+
+    /// How a root field's work ended, if its resolver said so.
+    pub(super) fn ending(&self, response_key: &str) -> Option<Ending> {
+        lock(&self.endings).get(response_key).copied()
     }
 
     /// The field has its answer already, which the guard found beside the lock.
@@ -97,7 +106,9 @@ pub(super) async fn perform<T: Outcome>(
     let request = context.data_unchecked::<Request>();
     let key = response_key(context);
     if let Some(outcome) = key.and_then(|key| request.take_answer(key)) {
-        return T::read(&outcome).ok_or_else(|| Failure::internal("a stored outcome cannot be read"));
+        let answer = T::read(&outcome).ok_or_else(|| Failure::internal("a stored outcome cannot be read"))?;
+        note_ending(context, answer.ending());
+        return Ok(answer);
     }
     let place = request.works.enter(request.deadline).await?;
     let attempt = key.and_then(|key| request.take_admission(key)).map(Admission::begin);
@@ -110,7 +121,18 @@ pub(super) async fn perform<T: Outcome>(
         }
         result
     });
-    end_of(task, request.deadline).await
+    let result = end_of(task, request.deadline).await;
+    if let Ok(answer) = &result {
+        note_ending(context, answer.ending());
+    }
+    result
+}
+
+/// Says how a root field's wish ended, for the metrics. A failure says so by itself.
+pub(super) fn note_ending(context: &Context<'_>, ending: Ending) {
+    if let Some(key) = response_key(context) {
+        lock(&context.data_unchecked::<Request>().endings).insert(key.to_owned(), ending);
+    }
 }
 
 /// Waits for work that is done in a task of its own, which nobody who stops waiting can stop.
@@ -122,10 +144,13 @@ pub(super) async fn end_of<T>(task: JoinHandle<Result<T, Failure>>, deadline: De
     }
 }
 
-/// An answer, as far as the lock is concerned.
+/// An answer, as far as the lock and the metrics are concerned.
 pub(super) trait Outcome: Sized + Send + 'static {
     /// How the attempt ended, and with which answer for whoever repeats it in the window.
     fn ended(&self) -> Ended;
+
+    /// How the wish ended, as its caller is told.
+    fn ending(&self) -> Ending;
 
     /// Reads such an answer. None where it is none, or there can be none.
     fn read(_: &str) -> Option<Self> {
@@ -137,6 +162,10 @@ pub(super) trait Outcome: Sized + Send + 'static {
 impl<T: Outcome> Outcome for Option<T> {
     fn ended(&self) -> Ended {
         self.as_ref().map_or(Ended::Released, Outcome::ended)
+    }
+
+    fn ending(&self) -> Ending {
+        self.as_ref().map_or(Ending::Refused, Outcome::ending)
     }
 }
 
@@ -151,11 +180,24 @@ impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for Answer<R> {
     fn read(outcome: &str) -> Option<Self> {
         Self::read(outcome)
     }
+
+    fn ending(&self) -> Ending {
+        match self {
+            Self::Done { replayed: true, .. } | Self::Refused { replayed: true, .. } => Ending::Replayed,
+            Self::Done { .. } => Ending::Done,
+            Self::Refused { .. } => Ending::Refused,
+            Self::Mismatch => Ending::Mismatch,
+        }
+    }
 }
 
 impl<T: Send + 'static> Outcome for Result<T, ClaimRefused> {
     fn ended(&self) -> Ended {
         if self.is_ok() { Ended::Kept(None) } else { Ended::Shortened(None) }
+    }
+
+    fn ending(&self) -> Ending {
+        if self.is_ok() { Ending::Done } else { Ending::Refused }
     }
 }
 

@@ -27,6 +27,9 @@ const LONGEST_BACKOFF_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// An answer must outlive a phone's retries over a day.
 const SHORTEST_RETENTION_DAYS: u32 = 1;
+
+/// Whoever audits less often than each month does not rely on it.
+const LONGEST_AUDIT_INTERVAL_HOURS: u32 = 31 * 24;
 impl Settings {
     /// Says which setting cannot be, if any.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -105,6 +108,11 @@ impl Settings {
         })?;
         demand((1..=MOST_PERSISTED).contains(&self.documents.persisted_most), || {
             format!("documents.persisted_most must be from 1 to {MOST_PERSISTED}")
+        })?;
+        demand(self.workers.audit_every_hours <= LONGEST_AUDIT_INTERVAL_HOURS, || {
+            format!(
+                "workers.audit_every_hours must be at most {LONGEST_AUDIT_INTERVAL_HOURS}; 0 switches the audit off"
+            )
         })?;
         let completed = self.keys.completed_retention_days.unwrap_or(SHORTEST_RETENTION_DAYS);
         demand(self.keys.refusal_retention_days.min(completed) >= SHORTEST_RETENTION_DAYS, || {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
     CooldownSettings, CorsSettings, Currency, DailyBonusSettings, DatabaseSettings, DocumentSettings, FundingSettings,
-    KeySettings, LimitSettings, LogFormat, LogSettings, RequestSettings, Settings, SignupBonusSettings, SocketSettings,
-    TokenSettings, TransferSettings, WebhookSettings, WorkerSettings,
+    KeySettings, LimitSettings, LogFormat, LogSettings, MetricsSettings, RequestSettings, Settings,
+    SignupBonusSettings, SocketSettings, TokenSettings, TransferSettings, WebhookSettings, WorkerSettings,
 };
 use crate::amount::CurrencyCode;
 
@@ -95,9 +95,10 @@ impl Default for Settings {
                 lease_ms: 30_000,
                 retention_days: 7,
             },
-            workers: WorkerSettings { in_server: true },
+            workers: WorkerSettings { in_server: true, audit_every_hours: 24 },
             funding: FundingSettings { providers: Vec::new() },
-            log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned() },
+            log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned(), refusals_per_second: 20 },
+            metrics: MetricsSettings { listen: None },
         }
     }
 }

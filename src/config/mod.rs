@@ -76,6 +76,8 @@ pub struct Settings {
     pub funding: FundingSettings,
     /// What the log looks like.
     pub log: LogSettings,
+    /// What Prometheus scrapes.
+    pub metrics: MetricsSettings,
 }
 
 /// Whose tokens are good.
@@ -351,6 +353,8 @@ pub struct EndpointSettings {
 pub struct WorkerSettings {
     /// Whether `largesse serve` runs the workers too, or leaves them to `largesse work`.
     pub in_server: bool,
+    /// How often the books are audited; never if 0.
+    pub audit_every_hours: u32,
 }
 
 /// Payments from outside.
@@ -380,6 +384,16 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// What to log, in `tracing`'s filter language.
     pub filter: String,
+    /// How many refusals of the cooldown are logged in a second, per action; the others are counted.
+    pub refusals_per_second: u32,
+}
+
+/// What Prometheus scrapes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsSettings {
+    /// Where `/metrics` listens; nowhere if left out.
+    pub listen: Option<SocketAddr>,
 }
 
 /// What the log looks like.

@@ -100,7 +100,7 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 14] = [
+    const TEXTS: [&str; 15] = [
         "database_url",
         "redis_url",
         "redis_ca_file",
@@ -115,6 +115,7 @@ fn value_of(text: &str, setting: &str) -> Value {
         "cooldown.prefix",
         "log.filter",
         "listen",
+        "metrics.listen",
     ];
     if TEXTS.contains(&setting) {
         return Value::String(Tag::Default, text.to_owned());

@@ -1,5 +1,6 @@
 //! The tables as sea-orm sees them: data only. Never a type of the API; what they mean is said in the migration.
 
+pub mod audit;
 pub mod claim;
 pub mod debt;
 pub mod entry;

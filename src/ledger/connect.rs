@@ -95,6 +95,7 @@ impl Ledger {
             clock: Arc::new(Clock::default()),
             live: Live::open(settings)?,
             known_members: Mutex::new(HashSet::new()),
+            url: url.clone(),
         })
     }
 }

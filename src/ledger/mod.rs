@@ -12,10 +12,12 @@
 //! | [`outbox`] | events on their way: leases, outcomes, dead letters |
 //! | [`cleaning`] | what may be forgotten, in small batches |
 //! | [`statement`] | reads: wallets, entries, claims |
-//! | [`audit`] | whether the books balance |
+//! | [`audit`], [`audit_turn`] | whether the books balance; whose turn it is to look, and what was found last |
+//! | `pools` | how full the pools of connections are |
 //! | [`connect`] | connections with their time limits, and migration |
 
 pub mod audit;
+pub mod audit_turn;
 pub mod cleaning;
 pub mod connect;
 mod debt;
@@ -23,6 +25,7 @@ mod events;
 pub mod once;
 pub mod outbox;
 pub mod payment;
+mod pools;
 pub mod post;
 pub mod reverse;
 pub mod statement;
@@ -35,6 +38,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use sea_orm::{ActiveValue::Set, DatabaseConnection, DbBackend, EntityTrait, sea_query::OnConflict};
+use secrecy::SecretString;
 use uuid::Uuid;
 
 use crate::entity;
@@ -60,6 +64,8 @@ pub struct Ledger {
     /// Told after COMMIT which wallets moved.
     live: Live,
     known_members: Mutex<HashSet<Uuid>>,
+    /// For the audit, whose connection is its own.
+    url: SecretString,
 }
 
 impl Ledger {

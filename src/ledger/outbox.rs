@@ -14,8 +14,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sea_orm::{
-    ColumnTrait, Condition, ConnectionTrait, DbBackend, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder,
-    QuerySelect, Statement, Value, sea_query::Expr,
+    ColumnTrait, Condition, ConnectionTrait, DbBackend, DbErr, EntityTrait, FromQueryResult, PaginatorTrait,
+    QueryFilter, QueryOrder, QuerySelect, Statement, Value, sea_query::Expr,
 };
 use uuid::Uuid;
 
@@ -60,6 +60,17 @@ pub enum Then {
     Again(TimeDelta),
     /// It is given up, and the wallet's next event may go.
     Dead,
+}
+
+/// How far behind an endpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backlog {
+    /// How long its oldest pending event has been waiting; zero if none is.
+    pub oldest_pending: TimeDelta,
+    /// Events that it has not got yet.
+    pub pending: u64,
+    /// Events that were given up.
+    pub dead: u64,
 }
 
 /// Where an event stands.
@@ -224,17 +235,23 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many seconds the oldest pending event of an endpoint has been waiting; none if none is.
-    pub async fn oldest_pending_event(&self, endpoint: &str) -> Result<Option<TimeDelta>, Failure> {
-        let oldest = outbox::Entity::find()
+    /// How far behind an endpoint is.
+    pub async fn backlog(&self, endpoint: &str) -> Result<Backlog, Failure> {
+        let pending = outbox::Entity::find()
             .select_only()
             .column_as(outbox::Column::CreatedAt.min(), "oldest")
+            .column_as(outbox::Column::Id.count(), "pending")
             .filter(outbox::Column::Endpoint.eq(endpoint))
             .filter(outbox::Column::NextAttemptAt.is_not_null())
-            .into_tuple::<Option<DateTime<Utc>>>();
-        let oldest = oldest.one(&self.read).await.map_err(failure)?.flatten();
+            .into_tuple::<(Option<DateTime<Utc>>, i64)>();
+        let (oldest, pending) = pending.one(&self.read).await.map_err(failure)?.unwrap_or_default();
+        let dead = outbox::Entity::find()
+            .filter(outbox::Column::Endpoint.eq(endpoint))
+            .filter(outbox::Column::DeadAt.is_not_null());
+        let dead = dead.count(&self.read).await.map_err(failure)?;
         let now = self.clock.read(&self.read).await.map_err(failure)?;
-        Ok(oldest.map(|oldest| now - oldest))
+        let oldest_pending = oldest.map_or(TimeDelta::zero(), |oldest| (now - oldest).max(TimeDelta::zero()));
+        Ok(Backlog { oldest_pending, pending: u64::try_from(pending).unwrap_or_default(), dead })
     }
 
     /// Events that were not delivered, oldest first: dead ones, and pending ones unless `dead_only`.

@@ -206,9 +206,10 @@ impl Tx {
             // checked meanwhile. SQLite has no row locks: BEGIN IMMEDIATE has locked everything.
             .lock(LockType::NoKeyUpdate);
         let started = std::time::Instant::now();
-        let rows = select.all(self.connection()?).await?;
+        let rows = select.all(self.connection()?).await;
+        // A wait that was in vain is the longest of all.
         metrics::histogram!("largesse_wallet_lock_seconds").record(started.elapsed().as_secs_f64());
-        Ok(LockedWallets::of(rows, names))
+        Ok(LockedWallets::of(rows?, names))
     }
 
     /// Whether this work was tried before and found a wallet without a row.

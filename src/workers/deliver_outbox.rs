@@ -210,12 +210,15 @@ impl Endpoint {
         metrics::counter!("largesse_webhook_attempts_total", "endpoint" => endpoint, "outcome" => outcome).increment(1);
     }
 
+    #[allow(clippy::cast_precision_loss, reason = "there are no 2^52 events")]
     async fn measure(&self) {
-        if let Ok(oldest) = self.app.ledger.oldest_pending_event(self.name()).await {
-            let seconds = oldest.map_or(0.0, |age| age.as_seconds_f64().max(0.0));
-            let endpoint = self.name().to_owned();
-            metrics::gauge!("largesse_outbox_oldest_pending_seconds", "endpoint" => endpoint).set(seconds);
-        }
+        // What is not known now is known a quarter of a minute later.
+        let Ok(backlog) = self.app.ledger.backlog(self.name()).await else { return };
+        let endpoint = || self.name().to_owned();
+        let oldest = backlog.oldest_pending.as_seconds_f64();
+        metrics::gauge!("largesse_outbox_oldest_pending_seconds", "endpoint" => endpoint()).set(oldest);
+        metrics::gauge!("largesse_outbox_pending", "endpoint" => endpoint()).set(backlog.pending as f64);
+        metrics::gauge!("largesse_outbox_dead_letters", "endpoint" => endpoint()).set(backlog.dead as f64);
     }
 
     fn name(&self) -> &str {

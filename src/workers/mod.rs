@@ -6,11 +6,13 @@
 //! | [`post_webhook`] | one attempt: signature, address check, limits, and what the answer means |
 //! | [`clean_keys`] | forgets idempotency keys whose retention is over |
 //! | [`prune_outbox`] | forgets events that were delivered long ago |
+//! | [`audit_books`] | says whether the books balance, now and then |
 //! | [`forget`] | how both do that: small batches, long pauses |
 //!
 //! Each has `run_once`, and is safe in any number of processes: rows are taken by a lease or skipped where another holds
 //! them. A worker that fails logs it, and tries again later; it ends when it is told to, after the row at hand.
 
+pub mod audit_books;
 pub mod clean_keys;
 pub mod deliver_outbox;
 pub mod forget;
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ConfigError;
 use crate::error::Failure;
 use crate::operations::App;
+use audit_books::AuditBooks;
 use clean_keys::CleanKeys;
 use deliver_outbox::DeliverOutbox;
 use forget::Forgotten;
@@ -41,19 +44,26 @@ pub struct Workers {
     deliver: DeliverOutbox,
     clean: CleanKeys,
     prune: PruneOutbox,
+    audit: AuditBooks,
 }
 
 impl Workers {
     /// Puts the workers together.
     pub fn new(app: &App) -> Result<Self, ConfigError> {
-        Ok(Self { deliver: DeliverOutbox::new(app)?, clean: CleanKeys::new(app), prune: PruneOutbox::new(app) })
+        Ok(Self {
+            deliver: DeliverOutbox::new(app)?,
+            clean: CleanKeys::new(app),
+            prune: PruneOutbox::new(app),
+            audit: AuditBooks::new(app),
+        })
     }
 
     /// Works until it is told to stop. What is being sent then is finished, and how that ended is written down.
     pub async fn run(self, stop: Shutdown) {
-        let Self { deliver, clean, prune } = self;
+        let Self { deliver, clean, prune, audit } = self;
         let mut workers = JoinSet::new();
         workers.spawn(deliver.run(stop.clone()));
+        workers.spawn(audit.run(stop.clone()));
         workers.spawn(clean_now_and_then(clean, prune, stop));
         while let Some(ended) = workers.join_next().await {
             if let Err(error) = ended {

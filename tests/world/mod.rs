@@ -5,6 +5,7 @@ pub(crate) mod binary;
 pub(crate) mod by_hand;
 pub(crate) mod identity_provider;
 pub(crate) mod log;
+pub(crate) mod metrics;
 pub(crate) mod outbox;
 pub(crate) mod provider;
 pub(crate) mod proxy;

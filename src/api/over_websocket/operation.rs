@@ -18,6 +18,7 @@ use crate::api::caller::Caller;
 use crate::api::code::Code;
 use crate::api::document;
 use crate::api::http::Front;
+use crate::api::measure::{self, Subscribed};
 use crate::api::over_http::{Written, execute, was_executed};
 use crate::api::work::Request;
 use crate::error::{Deadline, Failure};
@@ -147,8 +148,10 @@ impl Operation {
             })?;
             return self.next(execute(front, graphql, request).await).await;
         }
+        let mut subscribed = Subscribed::begin(document::subscribed_field(&mut graphql).as_deref());
         let mut answers = front.schema.execute_stream(graphql.data(request));
         while let Some(mut answer) = answers.next().await {
+            subscribed.answered(&answer);
             boundary::present(&mut answer, &self.request_id);
             self.next(answer).await?;
         }
@@ -165,6 +168,9 @@ impl Operation {
     }
 
     async fn send(&self, message: &Sent<'_>) {
+        if let Sent::Next { payload: Written { errors, .. }, .. } | Sent::Error { payload: errors, .. } = message {
+            measure::errors(errors);
+        }
         match serde_json::to_string(message) {
             // If there is nobody to take it, the socket ends, and this operation with it.
             Ok(text) => drop(self.out.send(Message::Text(text.into())).await),

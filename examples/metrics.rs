@@ -1,0 +1,5 @@
+//! `make metrics`: prints `docs/metrics.md`.
+
+fn main() {
+    print!("{}", largesse::signals::catalogue());
+}
