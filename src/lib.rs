@@ -7,7 +7,7 @@
 //!
 //! | | layer | stops | lives in |
 //! |---|---|---|---|
-//! | 1 | cooldown: `SET key token NX PX window`, per member and action | floods, double clicks, two tabs, a new key on each retry; before the database is touched | `api/guard.rs` (an async-graphql extension), [`cooldown`] (the stores) |
+//! | 1 | cooldown: a lock per member and action, and per recipient of a transfer, with a budget a minute; one round trip takes both | floods, double clicks, two tabs, a new key on each retry; before the database is touched | `api/guard.rs` (an async-graphql extension), [`cooldown`] (the stores) |
 //! | 2 | claim: an insert that a unique constraint decides | repeats after the window, after a loss of Redis, from another process, when no row exists yet to lock | [`ledger::once`] |
 //! | 3 | transaction and row lock: wallets locked in id order | two writers on one balance | [`ledger::tx`] |
 //!
@@ -34,7 +34,8 @@
 //! 2. `api/persisted.rs` says whether the document may run, or which one is named. `api/limits.rs` counts what the document asks for, and scalars refuse what is malformed while it is validated: no
 //!    resolver runs, no lock is taken.
 //! 3. `api/guard.rs` meets the field `transfer` and asks [`Cooldown::attempt`](cooldown::Cooldown::attempt). Refused, the
-//!    field is null with `COOLDOWN_ACTIVE` beside it, and that was all. Admitted, there is an
+//!    field is null with `COOLDOWN_ACTIVE` beside it, and that was all. Where the very same was done in this window, its
+//!    committed answer stands in the lock, and the work of the next steps is not begun. Admitted, there is an
 //!    [`Admission`](cooldown::Admission): a value that somebody has to end.
 //! 4. `api/mutation.rs` parses the input into a [`Transfer`](operations::transfer::Transfer), whose fields nobody else can
 //!    fill. What is not acceptable is `INVALID_INPUT`, and the admission gives its lock back.
@@ -52,7 +53,8 @@
 //!    nobody knows: `OUTCOME_UNKNOWN`, the lock stays, and the same key will tell.
 //!    Then, and not before, the ledger tells [`live`] which wallets moved, and whoever watches one over a WebSocket
 //!    (`api/over_websocket.rs`, `api/subscription.rs`) sees its new state, in whichever process.
-//! 9. The task ends its admission as the work ended, and the resolvers read from the receipt what the client selected.
+//! 9. The task ends its admission as the work ended, which writes the answer into the lock, and the resolvers read from the
+//!    receipt what the client selected.
 //! 10. Some worker, in whatever process, takes the events by a lease and sends them ([`workers::deliver_outbox`]), each
 //!     wallet's in its order, until their endpoints have them.
 //!

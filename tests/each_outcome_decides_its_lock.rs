@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use largesse::config::{Settings, WithoutRedis};
 use largesse::cooldown::{Admission, Cooldown, Decision, Ended, Rule, Wish};
 use largesse::member::Member;
-use sea_orm::{ConnectionTrait, DatabaseTransaction, TransactionTrait};
 use serde_json::{Value, json};
 
+use crate::on_each_store;
 use crate::world::by_hand::Client;
 use crate::world::proxy::{Deed, Proxy};
 use crate::world::redis_server::RedisServer;
+use crate::world::stores::{Store, WALLETS, execute, holding};
 use crate::world::{Answer, Database, Locks, TRANSFER, World, token, transfer, unique, wait_until};
 
 /// The window that `transfer` declares.
@@ -21,13 +22,6 @@ const WINDOW_MS: i64 = 5000;
 
 /// What a business refusal shortens it to.
 const AFTER_REFUSAL_MS: i64 = 1000;
-
-/// Where the locks are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Store {
-    InProcess,
-    Redis,
-}
 
 /// Runs a test with both stores, and on both databases where the database does not matter.
 macro_rules! with_each_store {
@@ -54,26 +48,6 @@ macro_rules! with_each_store {
             #[tokio::test(flavor = "multi_thread")]
             async fn in_redis_on_postgres() {
                 ($test)(Database::Postgres, Store::Redis).await;
-            }
-        }
-    };
-}
-
-/// Runs a test with both stores, on PostgreSQL.
-macro_rules! with_each_store_on_postgres {
-    ($name:ident, $test:expr) => {
-        mod $name {
-            #[allow(unused_imports)]
-            use super::*;
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn in_the_process() {
-                ($test)(Store::InProcess).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread")]
-            async fn in_redis() {
-                ($test)(Store::Redis).await;
             }
         }
     };
@@ -194,16 +168,13 @@ impl Scene {
     }
 
     /// How often Redis was asked to set a lock since [`Self::forget_commands`].
-    fn locks_taken(&self) -> Option<usize> {
-        let redis = self.redis.as_ref()?;
-        let said: String = redis::from_redis_value(redis.command(&["INFO", "commandstats"])).unwrap();
-        let calls = said.lines().find_map(|line| line.strip_prefix("cmdstat_set:calls="));
-        Some(calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap()))
+    fn locks_taken(&self) -> Option<u64> {
+        self.redis.as_ref().map(|redis| redis.calls("set"))
     }
 
     fn forget_commands(&self) {
         if let Some(redis) = &self.redis {
-            redis.command(&["CONFIG", "RESETSTAT"]);
+            redis.forget_commands();
         }
     }
 
@@ -256,7 +227,7 @@ with_each_store!(a_request_that_is_not_valid_takes_no_lock, async |database, sto
     scene.end().await;
 });
 
-with_each_store_on_postgres!(done_keeps_the_lock_to_its_end_and_so_does_the_replay, async |store| {
+on_each_store!(done_keeps_the_lock_to_its_end_and_so_does_the_replay, async |store| {
     let scene = Scene::new(Database::Postgres, store).await;
     let since = Instant::now();
     let done = scene.ask(transfer("bob", 30, "one")).await;
@@ -343,7 +314,7 @@ with_each_store!(invalid_input_releases_the_lock_and_stores_nothing, async |data
         assert_eq!(answer.user_error("transfer"), Some("INVALID_INPUT"), "{}", answer.body);
     }
     // Taken each time: the guard stands in front of the resolver, which reads the input.
-    assert!(scene.locks_taken().is_none_or(|taken| taken == bad.len()), "{:?}", scene.locks_taken());
+    assert!(scene.locks_taken().is_none_or(|taken| taken == bad.len() as u64), "{:?}", scene.locks_taken());
     scene.is_released(since).await;
     assert_eq!(scene.stored().await, (0, 0));
     let corrected = scene.ask(transfer("bob", 1, "one")).await;
@@ -362,12 +333,11 @@ with_each_store!(forbidden_releases_the_lock_and_stores_nothing, async |database
     scene.end().await;
 });
 
-with_each_store_on_postgres!(a_key_in_use_releases_the_lock_and_stores_nothing, async |store| {
+on_each_store!(a_key_in_use_releases_the_lock_and_stores_nothing, async |store| {
     let scene = Scene::new(Database::Postgres, store).await;
-    let rival = scene.world.sql().await.begin().await.unwrap();
     let insert = "INSERT INTO idempotency_keys (member_id, operation, key, fingerprint, refusal, created_at) \
         SELECT id, 'transfer', 'one', '\\x00', '{}', now() FROM members WHERE name = 'alice'";
-    rival.execute_unprepared(insert).await.unwrap();
+    let rival = holding(&scene.world, insert).await;
     let since = Instant::now();
     assert_eq!(scene.ask(transfer("bob", 1, "one")).await.codes(), ["IDEMPOTENCY_CONCURRENT_REQUEST"]);
     scene.is_released(since).await;
@@ -379,7 +349,7 @@ with_each_store_on_postgres!(a_key_in_use_releases_the_lock_and_stores_nothing, 
 // On PostgreSQL a rival holds the sender's row (55P03), on SQLite the whole database (SQLITE_BUSY).
 with_each_store!(a_lock_timeout_releases_the_lock_and_stores_nothing, async |database, store| {
     let scene = Scene::new(database, store).await;
-    let rival = holding_the_wallets(&scene.world).await;
+    let rival = holding(&scene.world, WALLETS).await;
     let since = Instant::now();
     let answer = scene.ask(transfer("bob", 1, "one")).await;
     assert_eq!(answer.codes(), ["UNAVAILABLE"], "{}", answer.body);
@@ -404,7 +374,7 @@ with_each_store!(a_failure_of_ours_releases_the_lock_and_stores_nothing, async |
     scene.end().await;
 });
 
-with_each_store_on_postgres!(done_after_the_deadline_keeps_the_lock, async |store| {
+on_each_store!(done_after_the_deadline_keeps_the_lock, async |store| {
     let (scene, proxy) = Scene::behind_a_proxy(store).await;
     proxy.at_next("COMMIT", Deed::HoldAnswer);
     let since = Instant::now();
@@ -419,7 +389,7 @@ with_each_store_on_postgres!(done_after_the_deadline_keeps_the_lock, async |stor
     scene.end().await;
 });
 
-with_each_store_on_postgres!(refused_after_the_deadline_keeps_the_lock_until_the_task_knows, async |store| {
+on_each_store!(refused_after_the_deadline_keeps_the_lock_until_the_task_knows, async |store| {
     let (scene, proxy) = Scene::behind_a_proxy(store).await;
     proxy.at_next("COMMIT", Deed::HoldAnswer);
     let since = Instant::now();
@@ -433,7 +403,7 @@ with_each_store_on_postgres!(refused_after_the_deadline_keeps_the_lock_until_the
     scene.end().await;
 });
 
-with_each_store_on_postgres!(not_done_after_the_deadline_keeps_the_lock_until_the_task_knows, async |store| {
+on_each_store!(not_done_after_the_deadline_keeps_the_lock_until_the_task_knows, async |store| {
     let (scene, proxy) = Scene::behind_a_proxy(store).await;
     // No statement starts after the deadline, so the one whose answer is late was the last.
     proxy.at_next("INSERT INTO \"idempotency_keys\"", Deed::HoldAnswer);
@@ -447,7 +417,7 @@ with_each_store_on_postgres!(not_done_after_the_deadline_keeps_the_lock_until_th
     scene.end().await;
 });
 
-with_each_store_on_postgres!(a_client_that_is_gone_leaves_the_lock_to_the_task, async |store| {
+on_each_store!(a_client_that_is_gone_leaves_the_lock_to_the_task, async |store| {
     for (amount, key) in [(101, "refused"), (30, "done")] {
         let (scene, proxy) = Scene::behind_a_proxy(store).await;
         proxy.at_next("COMMIT", Deed::HoldAnswer);
@@ -471,7 +441,7 @@ with_each_store_on_postgres!(a_client_that_is_gone_leaves_the_lock_to_the_task, 
     }
 });
 
-with_each_store_on_postgres!(a_connection_lost_at_commit_keeps_the_lock, async |store| {
+on_each_store!(a_connection_lost_at_commit_keeps_the_lock, async |store| {
     for (deed, stored) in [(Deed::CutAfter, (1, 0)), (Deed::CutBefore, (0, 0))] {
         let (scene, proxy) = Scene::behind_a_proxy(store).await;
         proxy.at_next("COMMIT", deed);
@@ -549,7 +519,7 @@ impl Alone {
     }
 }
 
-with_each_store_on_postgres!(an_attempt_that_is_dropped_keeps_the_lock, async |store| {
+on_each_store!(an_attempt_that_is_dropped_keeps_the_lock, async |store| {
     let alone = Alone::new(store).await;
     drop(alone.admitted(LONG).await.begin());
     let since = Instant::now();
@@ -559,7 +529,7 @@ with_each_store_on_postgres!(an_attempt_that_is_dropped_keeps_the_lock, async |s
     }
 });
 
-with_each_store_on_postgres!(an_admission_that_is_dropped_gives_the_lock_back, async |store| {
+on_each_store!(an_admission_that_is_dropped_gives_the_lock_back, async |store| {
     let alone = Alone::new(store).await;
     let admission = alone.admitted(LONG).await;
     assert!(alone.refused().await.is_some());
@@ -567,7 +537,7 @@ with_each_store_on_postgres!(an_admission_that_is_dropped_gives_the_lock_back, a
     wait_until("the lock is given back", async || alone.refused().await.is_none()).await;
 });
 
-with_each_store_on_postgres!(a_lock_is_shortened_and_never_lengthened, async |store| {
+on_each_store!(a_lock_is_shortened_and_never_lengthened, async |store| {
     let alone = Alone::new(store).await;
     alone.admitted(LONG).await.begin().end(Ended::Shortened(None)).await;
     assert!(alone.refused().await.is_none_or(|left| left <= Duration::from_secs(1)));
@@ -580,7 +550,7 @@ with_each_store_on_postgres!(a_lock_is_shortened_and_never_lengthened, async |st
     assert!(since.elapsed() >= short);
 });
 
-with_each_store_on_postgres!(an_attempt_ends_no_lock_but_its_own, async |store| {
+on_each_store!(an_attempt_ends_no_lock_but_its_own, async |store| {
     for ended in [Ended::Released, Ended::Shortened(None), Ended::Kept(None), Ended::Unknown] {
         let alone = Alone::new(store).await;
         let late = alone.admitted(Duration::from_millis(20)).await.begin();
@@ -593,7 +563,7 @@ with_each_store_on_postgres!(an_attempt_ends_no_lock_but_its_own, async |store| 
     }
 });
 
-with_each_store_on_postgres!(an_admission_given_back_late_ends_no_lock_but_its_own, async |store| {
+on_each_store!(an_admission_given_back_late_ends_no_lock_but_its_own, async |store| {
     let alone = Alone::new(store).await;
     let late = alone.admitted(Duration::from_millis(20)).await;
     wait_until("the first lock has ended", async || alone.refused().await.is_none()).await;
@@ -602,16 +572,3 @@ with_each_store_on_postgres!(an_admission_given_back_late_ends_no_lock_but_its_o
     assert!(alone.refused().await.is_some_and(|left| left > LONG / 2));
     drop(other);
 });
-
-/// Locks every wallet, or on SQLite the database, until it is rolled back.
-async fn holding_the_wallets(world: &World) -> DatabaseTransaction {
-    let transaction = world.sql().await.begin().await.unwrap();
-    transaction.execute_unprepared("UPDATE wallets SET balance = balance").await.unwrap();
-    transaction
-}
-
-async fn execute(world: &World, statement: &str) {
-    let sql = world.sql().await;
-    sql.execute_unprepared(statement).await.unwrap();
-    sql.close().await.unwrap();
-}

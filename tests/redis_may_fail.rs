@@ -189,23 +189,15 @@ async fn a_thawed_redis_keeps_no_lock_of_attempts_that_it_did_not_decide() {
         settings.cooldown.actions.insert("claimDailyBonus".to_owned(), action);
     })
     .await;
-    let sets_before = calls(&redis, "set");
+    let sets_before = redis.calls("set");
     redis.freeze();
     let answers = world.storm(20, |number| (format!("member {number}"), json!({ "query": CLAIM_DAILY }))).await;
     assert!(answers.iter().all(|answer| answer.data("/claimDailyBonus/claim/streak") == 1), "{answers:?}");
     assert!(redis.unread_bytes() > 0, "the frozen Redis was sent locks");
     redis.thaw();
-    wait_until("the locks were set late", async || calls(&redis, "set") >= sets_before + 20).await;
+    wait_until("the locks were set late", async || redis.calls("set") >= sets_before + 20).await;
     wait_until("and released", async || redis.keys().is_empty()).await;
     world.end().await;
-}
-
-/// How often a Redis ran a command.
-fn calls(redis: &RedisServer, command: &str) -> u64 {
-    let redis::Value::BulkString(text) = redis.command(&["INFO", "commandstats"]) else { panic!("INFO is a text") };
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
 /// Nobody waits for the answer any more, so nobody else can give the lock back.
@@ -225,7 +217,7 @@ async fn a_client_that_hangs_up_while_redis_is_frozen_leaves_no_lock() {
     drop(client);
     wait_until("the lock is given back", async || redis.unread_bytes() > asked).await;
     redis.thaw();
-    wait_until("both were applied", async || calls(&redis, "set") == 1 && calls(&redis, "eval") == 1).await;
+    wait_until("both were applied", async || redis.calls("set") == 1 && redis.calls("eval") == 1).await;
     assert_eq!(redis.keys(), Vec::<String>::new());
     assert_eq!(world.count("SELECT COUNT(*) FROM claims").await, 0, "the work was never begun");
     world.end().await;

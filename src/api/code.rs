@@ -52,7 +52,7 @@ const ENTRIES: [Entry; 13] = [
         name: "COOLDOWN_ACTIVE",
         place: "mutation field",
         retry: SAME_KEY,
-        meaning: "Another attempt of the member at this action was admitted a moment ago. Nothing was attempted.",
+        meaning: "Another attempt of the member at the same was admitted a moment ago, or as many as a minute allows. Nothing was attempted.",
     },
     Entry {
         code: Code::Forbidden,

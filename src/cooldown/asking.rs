@@ -112,8 +112,9 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         let mut turns = self.asking.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // One in the table and one here: nobody else comes by it while the table is locked.
-        if Arc::strong_count(&self.turn) == 2 {
+        // Given up while the table is locked: two who left at once would else each see the other's, and nobody would be last.
+        drop(std::mem::take(&mut self.turn));
+        if turns.get(self.scope).is_some_and(|turn| Arc::strong_count(turn) == 1) {
             turns.remove(self.scope);
         }
     }

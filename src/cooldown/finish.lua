@@ -5,8 +5,9 @@
 if KEYS[2] then
   local at = redis.call('ZSCORE', KEYS[2], ARGV[2])
   if at then
-    redis.call('ZREM', KEYS[2], ARGV[2])
+    -- Added before the other is removed: an empty set would be deleted, and its end with it.
     redis.call('ZADD', KEYS[2], at, ARGV[5])
+    redis.call('ZREM', KEYS[2], ARGV[2])
   end
 end
 local held = redis.call('GET', KEYS[1])

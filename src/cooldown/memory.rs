@@ -159,17 +159,23 @@ impl Locks {
         }
     }
 
+    /// Whether fewer than so many are remembered, without those that have ended. However few that is, they must make room.
     fn has_room_for(&mut self, most: usize) -> bool {
         if self.held.len() + self.spent.len() >= most {
-            self.sweep(Instant::now());
+            self.forget_ended(Instant::now());
         }
         self.held.len() + self.spent.len() < most
     }
 
-    /// Throws away what has ended.
+    /// Throws away what has ended, where it is worth it.
     fn sweep(&mut self, now: Instant) {
-        let size = self.held.len() + self.counted.len() + self.spent.len();
-        if size < SMALLEST_SWEEP || self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE) {
+        if self.held.len() + self.counted.len() + self.spent.len() >= SMALLEST_SWEEP {
+            self.forget_ended(now);
+        }
+    }
+
+    fn forget_ended(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE) {
             return;
         }
         self.swept = Some(now);

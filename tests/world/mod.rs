@@ -13,6 +13,7 @@ pub(crate) mod receiver;
 pub(crate) mod redis_server;
 pub(crate) mod socket;
 pub(crate) mod statements;
+pub(crate) mod stores;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

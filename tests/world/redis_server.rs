@@ -1,5 +1,6 @@
 //! A Redis of a test's own.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -119,6 +120,26 @@ impl RedisServer {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
         command.query(&mut self.connection().expect("Redis answers")).expect("the command is good")
+    }
+
+    /// Counts commands anew from here on.
+    pub(crate) fn forget_commands(&self) {
+        self.command(&["CONFIG", "RESETSTAT"]);
+    }
+
+    /// How often it ran a command since it started, or since [`Self::forget_commands`].
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        self.commands().get(command).copied().unwrap_or(0)
+    }
+
+    /// How often it ran each command, also inside scripts. What looking takes, and what is told to other processes of wallets
+    /// that moved, is left out.
+    pub(crate) fn commands(&self) -> BTreeMap<String, u64> {
+        let text: String = redis::from_redis_value(self.command(&["INFO", "commandstats"])).expect("INFO is a text");
+        let calls = text.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        let calls = calls.map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()));
+        let other = ["client", "config", "hello", "info", "ping", "publish"];
+        calls.filter(|(name, _)| !other.contains(&name.split('|').next().unwrap())).collect()
     }
 
     /// All keys.
