@@ -21,7 +21,7 @@
 //!   workers             what the clock starts: events are sent, and what may be forgotten is forgotten
 //!     operations        one verb, one file: claim_daily_bonus, transfer, fund_wallet, …
 //!       ledger          layers 2 and 3; the only writer of wallets, entries and the outbox
-//!       cooldown        layer 1's stores: one Redis, or this process
+//!       cooldown        layer 1's stores: Redis (one, behind sentinels, a cluster, a majority), or this process
 //!         entity        the tables as sea-orm sees them
 //!         live          who waits for a wallet to move, in every process
 //!           config, error, amount, member, calendar, event, signature, signals, …

@@ -196,7 +196,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     start_log(&settings)?;
     metrics_page::serve(settings.metrics.listen).await?;
     warn_of_unknown(unknown);
-    if settings.redis_url.is_none() {
+    if !settings.names_a_redis() {
         tracing::warn!("no redis_url: cooldowns live in this process, and each process admits an attempt of its own");
     }
     if args.migrate {

@@ -84,7 +84,7 @@ async fn cooldown_beside(world: &World, change: impl FnOnce(&mut Settings)) -> C
     let mut settings = world.settings.clone();
     change(&mut settings);
     let cooldown = Cooldown::open(&settings).unwrap();
-    wait_until("Redis is connected", async || cooldown.answers().await).await;
+    wait_until("Redis is connected", async || cooldown.answers()).await;
     cooldown
 }
 

@@ -328,7 +328,7 @@ async fn found(cooldown: &Cooldown, fingerprint: u8) -> Option<String> {
 on_each_store!(a_late_end_writes_its_answer_onto_nobodys_lock, async |store| {
     let processes = Processes::new(store).await;
     let cooldown = Cooldown::open(&processes.one.settings).unwrap();
-    wait_until("the store is there", async || cooldown.answers().await).await;
+    wait_until("the store is there", async || cooldown.answers()).await;
     let (mine, others) = (1, 2);
     let late = admitted(&cooldown, mine, 20).await;
     let mut other = None;

@@ -24,19 +24,19 @@ fn announced_only(settings: &mut largesse::config::Settings) {
 }
 
 /// The same with a Redis at hand, and the cooldown off.
-fn by_redis(settings: &mut largesse::config::Settings) {
+pub(crate) fn by_redis(settings: &mut largesse::config::Settings) {
     announced_only(settings);
     settings.cooldown.enabled = false;
 }
 
-async fn watch(world: &World, member: &str) -> Socket {
+pub(crate) async fn watch(world: &World, member: &str) -> Socket {
     let mut socket = Socket::of(world, member).await;
     socket.subscribe("w", WATCH, json!({})).await;
     socket
 }
 
 /// Balance, version and amount of the newest entry, as the next event shows them.
-async fn seen(socket: &mut Socket) -> (String, String, Value) {
+pub(crate) async fn seen(socket: &mut Socket) -> (String, String, Value) {
     let event = socket.event("w").await;
     assert_eq!(event["errors"], Value::Null, "{event}");
     let changed = &event["data"]["walletChanged"];
@@ -59,7 +59,7 @@ on_both!(first_the_state_then_each_movement, async |database: Database| {
     world.ask("alice", crate::world::TRANSFER, transfer("bob", 30, "k")["variables"].clone()).await;
     assert_eq!(seen(&mut alice).await, state("70", "2", "-30"));
     assert_eq!(seen(&mut bob).await, state("30", "1", "30"));
-    world.ask("alice", crate::world::TRANSFER, transfer("bob", 71, "too much")["variables"].clone()).await;
+    world.ask("alice", crate::world::TRANSFER, transfer("bob", 71, "too-much")["variables"].clone()).await;
     world.ask("alice", crate::world::TRANSFER, transfer("bob", 30, "k")["variables"].clone()).await;
     world.ask("alice", crate::world::TRANSFER, transfer("bob", 1, "k2")["variables"].clone()).await;
     assert_eq!(seen(&mut alice).await, state("69", "3", "-1"), "a refusal and a replay are no movements");
@@ -112,7 +112,7 @@ async fn another_process_announces_through_redis() {
 
 /// Pays a bonus in another process, and sees it here. The listener may not have been there yet, so it is paid to one more
 /// member until it is heard.
-async fn is_announced(other: &World, member: &str, socket: &mut Socket) {
+pub(crate) async fn is_announced(other: &World, member: &str, socket: &mut Socket) {
     other.fund(member).await;
     let mut number = 0;
     while socket.is_silent_for(Duration::from_millis(500)).await {

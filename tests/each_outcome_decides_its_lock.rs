@@ -487,7 +487,7 @@ impl Alone {
         settings.cooldown.prefix = format!("alone{}", unique());
         settings.redis_url = redis.as_ref().map(|redis| redis.url().into());
         let cooldown = Cooldown::open(&settings).unwrap();
-        wait_until("the store is there", async || cooldown.answers().await).await;
+        wait_until("the store is there", async || cooldown.answers()).await;
         Self { cooldown, member: Member::parse("alice").unwrap(), _redis: redis }
     }
 

@@ -224,7 +224,7 @@ async fn a_client_that_hangs_up_while_redis_is_frozen_leaves_no_lock() {
 }
 
 /// A request on a connection that can be cut.
-async fn raw_post(world: &World, member: &str, body: &Value) -> tokio::net::TcpStream {
+pub(crate) async fn raw_post(world: &World, member: &str, body: &Value) -> tokio::net::TcpStream {
     let (body, token) = (body.to_string(), token(member));
     let host = world.address().strip_prefix("http://").unwrap();
     let mut connection = tokio::net::TcpStream::connect(host).await.unwrap();

@@ -19,6 +19,9 @@ const LONGEST_LEEWAY_SECONDS: u64 = 600;
 /// What the window leaves for taking and ending a lock and for the network between the parts.
 const WINDOW_MARGIN_MS: u64 = 500;
 
+/// With how many servers a majority is worth its cost: two cannot outvote one, and ten are no safer than nine.
+const MAJORITY_SIZES: std::ops::RangeInclusive<usize> = 3..=9;
+
 /// Past this, it costs too much to find the one to forget.
 const MOST_PERSISTED: usize = 10_000;
 
@@ -33,6 +36,7 @@ const LONGEST_AUDIT_INTERVAL_HOURS: u32 = 31 * 24;
 impl Settings {
     /// Says which setting cannot be, if any.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_redis()?;
         self.check_times()?;
         self.check_values()?;
         self.check_webhooks()?;
@@ -59,6 +63,23 @@ impl Settings {
         })
     }
 
+    /// One way to Redis, and a whole one.
+    pub(crate) fn check_redis(&self) -> Result<(), ConfigError> {
+        let lists = [&self.redis_sentinel_urls, &self.redis_cluster_urls, &self.redis_majority_urls];
+        let ways = lists.iter().filter(|urls| !urls.is_empty()).count() + usize::from(self.redis_url.is_some());
+        demand(ways <= 1, || {
+            "redis_url, redis_sentinel_urls, redis_cluster_urls and redis_majority_urls exclude each other: set one"
+                .to_owned()
+        })?;
+        demand(self.redis_sentinel_urls.is_empty() == self.redis_sentinel_service.is_none(), || {
+            "redis_sentinel_urls and redis_sentinel_service go together: set both".to_owned()
+        })?;
+        let (size, (smallest, largest)) = (self.redis_majority_urls.len(), MAJORITY_SIZES.into_inner());
+        demand(size == 0 || (size % 2 == 1 && MAJORITY_SIZES.contains(&size)), || {
+            format!("redis_majority_urls must name an odd number of servers, {smallest} to {largest}")
+        })
+    }
+
     fn check_times(&self) -> Result<(), ConfigError> {
         let (request, database) = (&self.request, &self.database);
         demand(database.lock_timeout_ms > 0 && database.lock_timeout_ms < database.statement_timeout_ms, || {
@@ -80,7 +101,33 @@ impl Settings {
                  database.statement_timeout_ms + {WINDOW_MARGIN_MS} ms = {work} ms",
                 window.as_millis()
             )
+        })?;
+        self.check_majority_window(action, window)
+    }
+
+    /// What a majority's drift and its asking take off the window must not be what the work needs.
+    fn check_majority_window(&self, action: &str, window: Duration) -> Result<(), ConfigError> {
+        let applies = self.cooldown.enabled && !self.redis_majority_urls.is_empty();
+        let needed = self.work() + self.majority_limit() + drift(window);
+        demand(!applies || window >= needed, || {
+            format!(
+                "the cooldown window of {action} is {} ms, but the clocks of Redis servers drift and a majority takes time: \
+                 {} ms or more are needed",
+                window.as_millis(),
+                needed.as_millis()
+            )
         })
+    }
+
+    /// The longest that work may run after its request has come.
+    pub(crate) fn work(&self) -> Duration {
+        Duration::from_millis(self.request.deadline_ms + self.database.statement_timeout_ms)
+    }
+
+    /// The longest that a majority may take to decide: one command for each server that may fail, and one for all others.
+    pub(crate) fn majority_limit(&self) -> Duration {
+        let command = Duration::from_millis(self.cooldown.command_timeout_ms);
+        command * u32::try_from(self.redis_majority_urls.len() / 2 + 1).unwrap_or(u32::MAX)
     }
 
     fn check_values(&self) -> Result<(), ConfigError> {
@@ -173,6 +220,13 @@ fn check_endpoint(endpoint: &EndpointSettings, private: bool) -> Result<(), Conf
         format!("the webhook endpoint {name} has a private address, and webhooks.allow_private_addresses is false")
     })
 }
+
 fn demand(holds: bool, sentence: impl FnOnce() -> String) -> Result<(), ConfigError> {
     if holds { Ok(()) } else { Err(ConfigError(sentence())) }
+}
+
+/// How much earlier than we think another machine's clock may let a lock end: a hundredth of the window, and the two
+/// milliseconds by which Redis rounds.
+pub(crate) fn drift(window: Duration) -> Duration {
+    window / 100 + Duration::from_millis(2)
 }

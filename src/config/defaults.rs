@@ -16,6 +16,10 @@ impl Default for Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             database_url: None,
             redis_url: None,
+            redis_sentinel_urls: Vec::new(),
+            redis_sentinel_service: None,
+            redis_cluster_urls: Vec::new(),
+            redis_majority_urls: Vec::new(),
             redis_ca_file: None,
             token: TokenSettings {
                 secret: None,

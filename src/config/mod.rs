@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::amount::CurrencyCode;
 use crate::event::EventType;
 use crate::signature::WebhookSecret;
+pub(crate) use check::drift;
 pub use partner::{EndpointUrl, PartnerName};
 pub use read::variables;
 
@@ -37,10 +38,22 @@ pub struct Settings {
     /// `postgres://…` or `sqlite:…`.
     #[serde(serialize_with = "hide")]
     pub database_url: Option<SecretString>,
-    /// `redis://…` or `rediss://…`; without it, cooldowns live in the process.
+    /// One Redis: `redis://…` or `rediss://…`. Without it and the four below, cooldowns live in the process.
     #[serde(serialize_with = "hide")]
     pub redis_url: Option<SecretString>,
-    /// The PEM file of the authority that vouches for a `rediss://` server; without it, the public ones do.
+    /// Instead, the sentinels that know which server is the primary.
+    #[serde(serialize_with = "hide_all")]
+    pub redis_sentinel_urls: Vec<SecretString>,
+    /// What the sentinels call it: a name, or a URL with the name in place of the host, for user, password, TLS and database.
+    #[serde(serialize_with = "hide")]
+    pub redis_sentinel_service: Option<SecretString>,
+    /// Instead, some servers of a Redis Cluster.
+    #[serde(serialize_with = "hide_all")]
+    pub redis_cluster_urls: Vec<SecretString>,
+    /// Instead, servers that know nothing of each other, of which a majority decides.
+    #[serde(serialize_with = "hide_all")]
+    pub redis_majority_urls: Vec<SecretString>,
+    /// The PEM file of the authority that vouches for `rediss://` servers; without it, the public ones do.
     pub redis_ca_file: Option<PathBuf>,
     /// Whose tokens are good.
     pub token: TokenSettings,
@@ -428,6 +441,12 @@ impl ConfigError {
     }
 }
 impl Settings {
+    /// Whether any Redis is named.
+    pub fn names_a_redis(&self) -> bool {
+        let lists = [&self.redis_sentinel_urls, &self.redis_cluster_urls, &self.redis_majority_urls];
+        self.redis_url.is_some() || lists.iter().any(|urls| !urls.is_empty())
+    }
+
     /// The zone that decides which day it is.
     pub fn time_zone(&self) -> Result<Tz, ConfigError> {
         let name = &self.daily_bonus.time_zone;

@@ -48,6 +48,17 @@ impl Settings {
     fn keep_secrets_of(&mut self, defaults: &Settings) {
         self.database_url = self.database_url.take().or_else(|| defaults.database_url.clone());
         self.redis_url = self.redis_url.take().or_else(|| defaults.redis_url.clone());
+        self.redis_sentinel_service =
+            self.redis_sentinel_service.take().or_else(|| defaults.redis_sentinel_service.clone());
+        for (urls, of_defaults) in [
+            (&mut self.redis_sentinel_urls, &defaults.redis_sentinel_urls),
+            (&mut self.redis_cluster_urls, &defaults.redis_cluster_urls),
+            (&mut self.redis_majority_urls, &defaults.redis_majority_urls),
+        ] {
+            if urls.is_empty() {
+                urls.clone_from(of_defaults);
+            }
+        }
         self.token.secret = self.token.secret.take().or_else(|| defaults.token.secret.clone());
         if self.webhooks.endpoints.is_empty() {
             self.webhooks.endpoints.clone_from(&defaults.webhooks.endpoints);
@@ -100,9 +111,10 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 15] = [
+    const TEXTS: [&str; 16] = [
         "database_url",
         "redis_url",
+        "redis_sentinel_service",
         "redis_ca_file",
         "documents.trusted",
         "token.secret",
@@ -204,6 +216,17 @@ mod tests {
     fn impossible_settings_are_refused_in_one_sentence() {
         for (file, word) in [
             ("[cooldown.actions.transfer]\nwindow_ms = 4000\n", "must cover the work"),
+            ("redis_cluster_urls = [\"redis://a:hunter2@a\"]\nredis_url = \"redis://b\"\n", "exclude each other"),
+            ("redis_cluster_urls = [\"redis://a\"]\nredis_majority_urls = [\"redis://b\"]\n", "exclude each other"),
+            ("redis_sentinel_urls = [\"redis://a\"]\n", "go together"),
+            ("redis_sentinel_service = \"main\"\n", "go together"),
+            ("redis_majority_urls = [\"redis://a\"]\n", "3 to 9"),
+            ("redis_majority_urls = [\"redis://a\", \"redis://b\", \"redis://c\", \"redis://d\"]\n", "an odd number"),
+            (
+                &(MAJORITY.to_owned()
+                    + "[cooldown]\ncommand_timeout_ms = 300\nactions = {transfer = {window_ms = 4500}}\n"),
+                "clocks of Redis servers drift",
+            ),
             ("[daily_bonus]\ntime_zone = \"Mars/Olympus\"\n", "no zone \"Mars/Olympus\""),
             ("[daily_bonus]\nday_begins_at_hour = 24\n", "0 to 23"),
             ("[token]\nsecret = \"short\"\n", "at least 32 bytes"),
@@ -239,6 +262,27 @@ mod tests {
             assert!(error.contains(word) && error.lines().count() == 1, "{file}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
+    }
+
+    const MAJORITY: &str = "redis_majority_urls = [\"redis://a\", \"redis://b\", \"redis://c\"]\n";
+
+    #[test]
+    fn addresses_of_redis_servers_are_read_and_not_shown() {
+        let (settings, _) = read(
+            "",
+            &[
+                ("LARGESSE_REDIS_SENTINEL_URLS", "[\"redis://:hunter2@a:26379\", \"redis://:hunter2@b:26379\"]"),
+                ("LARGESSE_REDIS_SENTINEL_SERVICE", "redis://:hunter3@main"),
+            ],
+        )
+        .unwrap();
+        let service = settings.redis_sentinel_service.as_ref().unwrap().expose_secret();
+        assert_eq!((settings.redis_sentinel_urls.len(), service), (2, "redis://:hunter3@main"));
+        let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
+        assert!(!shown.contains("hunter"), "{shown}");
+        assert_eq!(Settings::read(&settings, None, []).unwrap().0.redis_sentinel_urls.len(), 2);
+        let (settings, _) = read(MAJORITY, &[]).unwrap();
+        assert!(settings.names_a_redis() && settings.redis_majority_urls.len() == 3);
     }
 
     fn provider(name: &str, secrets: &str) -> String {

@@ -10,7 +10,8 @@ use std::time::Instant;
 use tokio::sync::MutexGuard;
 
 use super::lock::{By, Lock, Refused, Verdict};
-use super::redis::{Away, Redis};
+use super::node::Away;
+use super::redis::Redis;
 
 /// The questions under way. Clones share them.
 #[derive(Clone, Default)]

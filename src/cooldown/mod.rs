@@ -11,10 +11,16 @@
 
 mod admission;
 mod asking;
+mod ballot;
+mod breaker;
+mod cluster;
 mod lock;
+mod majority;
 mod memory;
+mod node;
 mod redis;
 mod scripts;
+mod slots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +96,7 @@ pub enum Decision {
 impl Cooldown {
     /// Opens the store that the settings name. Redis may be away: it is connected in the background.
     pub fn open(settings: &Settings) -> Result<Self, ConfigError> {
-        let redis = settings.redis_url.as_ref().map(|url| Redis::open(url, settings)).transpose()?;
+        let redis = Redis::open(settings)?;
         Ok(Self {
             prefix: settings.cooldown.prefix.as_str().into(),
             after_refusal: Duration::from_millis(settings.cooldown.after_refusal_ms),
@@ -131,10 +137,10 @@ impl Cooldown {
         }
     }
 
-    /// Whether Redis answers; true where none is set.
-    pub async fn answers(&self) -> bool {
+    /// Whether Redis answers, as far as its keepers know; true where none is set.
+    pub fn answers(&self) -> bool {
         match &self.redis {
-            Some(redis) => redis.answers().await,
+            Some(redis) => redis.answers(),
             None => true,
         }
     }

@@ -1,206 +1,85 @@
-//! Locks in one Redis, shared by all processes.
+//! Locks in Redis, shared by all processes: in one server, behind sentinels, in a cluster, or at a majority of several.
 //!
-//! One connection of the pool is shared by all attempts: it carries any number of commands at once, so nobody fetches a
-//! connection for a command. A keeper in the background opens it, watches it when a command went wrong, and opens another.
-//! While there is none, attempts learn so at once.
+//! | file | what it is for |
+//! |---|---|
+//! | this one | which of the four it is |
+//! | `node` | one server, and the keeper of its connection |
+//! | `breaker` | a server that fails costs a bounded time once |
+//! | `ballot`, `scripts` | what one server says of a lock |
+//! | `cluster`, `slots` | which server of a cluster holds a lock |
+//! | `majority` | what several servers say together |
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
-use deadpool_redis::redis::{AsyncConnectionConfig, Cmd, RedisError, cmd};
-use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime, Timeouts};
-use secrecy::SecretString;
-use tokio::sync::{Notify, watch};
-
+use super::cluster::Cluster;
 use super::lock::{End, Lock, Verdict};
-use super::scripts::{self, Call};
+use super::majority::Majority;
+use super::node::{Away, Manners, Node};
+use super::scripts::Way;
 use crate::config::{ConfigError, Settings};
-use crate::redis::{server, unusable};
+use crate::redis::{Place, Servers};
 
-/// How long the keeper waits before it tries to connect again: Redis is used again well within two seconds of its return.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
-
-/// A Redis. Clones share its connection.
+/// The servers of the settings. Clones share their connections.
 #[derive(Clone)]
-pub(super) struct Redis {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    connection: watch::Receiver<Option<MultiplexedConnection>>,
-    /// Told when a command went wrong: the keeper looks at the connection.
-    suspect: Arc<Notify>,
-    probe: Cmd,
-}
-
-/// Why Redis did not decide.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Away {
-    #[error("there is no connection to Redis")]
-    NotConnected,
-    #[error("{0}")]
-    Failed(#[from] RedisError),
+pub(super) enum Redis {
+    /// One server, or the primary that sentinels name.
+    One(&'static str, Node),
+    Cluster(Cluster),
+    Majority(Majority),
 }
 
 impl Redis {
-    pub(super) fn open(url: &SecretString, settings: &Settings) -> Result<Self, ConfigError> {
-        let command = Duration::from_millis(settings.cooldown.command_timeout_ms);
-        let connect = Duration::from_millis(settings.cooldown.connect_timeout_ms);
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(command)).set_connection_timeout(Some(connect));
-        let server = server(url, settings.redis_ca_file.as_deref())?;
-        let manager = Manager::new_with_config(server, config).map_err(|error| unusable(&error))?;
-        let timeouts = Timeouts { wait: Some(connect), create: Some(connect), recycle: Some(command) };
-        let pool = Pool::builder(manager).max_size(1).runtime(Runtime::Tokio1).timeouts(timeouts).build();
-        let pool = pool.expect("a pool with time-outs builds wherever a runtime is named");
-        let (sender, connection) = watch::channel(None);
-        let suspect = Arc::new(Notify::new());
-        let probe = probe(&settings.cooldown.prefix);
-        tokio::spawn(keep_connected(pool, sender, suspect.clone(), probe.clone()));
-        Ok(Self { shared: Arc::new(Shared { connection, suspect, probe }) })
+    /// Connects in the background; `None` where the settings name no Redis.
+    pub(super) fn open(settings: &Settings) -> Result<Option<Self>, ConfigError> {
+        let manners = Manners::of(settings);
+        let one = |name, place| Self::One(name, Node::open(place, &manners, manners.trial_write()));
+        Ok(Servers::named_by(settings)?.map(|servers| match servers {
+            Servers::One(server) => one("redis", Place::fixed(server)),
+            Servers::Sentinel(sentinels) => one("sentinel", Place::primary(sentinels)),
+            Servers::Cluster(servers) => Self::Cluster(Cluster::open(servers, &manners)),
+            Servers::Majority(servers) => Self::Majority(Majority::open(servers, &manners, settings)),
+        }))
     }
 
-    /// Takes the lock unless something stands in the way, in one round trip.
+    /// Takes the lock unless something stands in the way.
     pub(super) async fn take(&self, lock: &Lock) -> Result<Verdict, Away> {
-        let mut connection = self.connection()?;
-        let taking = Taking { redis: self, connection: connection.clone(), lock: Some(lock) };
         let asked = Instant::now();
-        let verdict = Call::take(lock).run(&mut connection).await;
+        let verdict = match self {
+            Self::One(_, node) => node.take(lock, Way::Plain).await,
+            Self::Cluster(cluster) => cluster.take(lock).await,
+            Self::Majority(majority) => majority.take(lock).await,
+        };
         metrics::histogram!("largesse_cooldown_store_seconds", "store" => self.name()).record(asked.elapsed());
-        match verdict {
-            Ok(verdict) => {
-                taking.decided();
-                Ok(verdict)
-            }
-            Err(error) => {
-                self.shared.suspect.notify_one();
-                Err(error.into())
-            }
-        }
+        verdict
     }
 
     /// Ends the lock. One that cannot be ended ends with its window.
     pub(super) async fn settle(&self, lock: &Lock, end: &End) {
-        let result = match self.connection() {
-            Ok(mut connection) => Call::settle(lock, end).run::<i64>(&mut connection).await.map_err(Away::from),
-            Err(away) => Err(away),
+        let settled = match self {
+            Self::One(_, node) => node.settle(lock, end, Way::Plain).await,
+            Self::Cluster(cluster) => cluster.settle(lock, end).await,
+            Self::Majority(majority) => majority.settle(lock, end).await,
         };
-        if let Err(cause) = result {
-            self.shared.suspect.notify_one();
+        if let Err(cause) = settled {
             tracing::warn!(%cause, "a cooldown's lock stays to the end of its window");
         }
     }
 
     /// What this store is called in metrics and in the log.
-    #[allow(clippy::unused_self, reason = "the kinds of store differ in it")]
     pub(super) fn name(&self) -> &'static str {
-        "redis"
-    }
-
-    pub(super) async fn answers(&self) -> bool {
-        let Ok(mut connection) = self.connection() else { return false };
-        let answered = self.shared.probe.query_async::<i64>(&mut connection).await.is_ok();
-        if !answered {
-            self.shared.suspect.notify_one();
-        }
-        answered
-    }
-
-    fn connection(&self) -> Result<MultiplexedConnection, Away> {
-        self.shared.connection.borrow().clone().ok_or(Away::NotConnected)
-    }
-}
-
-/// An attempt that waits for Redis. A frozen Redis applies late what it was sent: if no answer came, or nobody waits for it
-/// any more, the release of the token follows on the same connection, so no lock is left without an attempt behind it.
-struct Taking<'a> {
-    redis: &'a Redis,
-    connection: MultiplexedConnection,
-    lock: Option<&'a Lock>,
-}
-
-impl Taking<'_> {
-    fn decided(mut self) {
-        self.lock = None;
-    }
-}
-
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        let Some(lock) = self.lock else { return };
-        let (release, mut connection) = (Call::settle(lock, &End::Released), self.connection.clone());
-        let suspect = self.redis.shared.suspect.clone();
-        tokio::spawn(async move {
-            if release.run_whole::<i64>(&mut connection).await.is_err() {
-                suspect.notify_one();
-            }
-        });
-    }
-}
-
-/// A write that changes nothing. After a failover, a server that became a replica still answers PING and refuses every lock.
-fn probe(prefix: &str) -> Cmd {
-    let mut probe = cmd("DEL");
-    probe.arg(format!("{prefix}:probe"));
-    probe
-}
-
-/// Publishes a connection as long as it can be used. Ends when nobody listens any more.
-async fn keep_connected(
-    pool: Pool,
-    sender: watch::Sender<Option<MultiplexedConnection>>,
-    suspect: Arc<Notify>,
-    probe: Cmd,
-) {
-    let mut away = false;
-    while !sender.is_closed() {
-        match connect(&pool, &probe).await {
-            Ok(pooled) => {
-                if std::mem::take(&mut away) {
-                    tracing::info!("Redis is back");
-                }
-                let mut connection = MultiplexedConnection::clone(&pooled);
-                sender.send_replace(Some(connection.clone()));
-                while probe.query_async::<i64>(&mut connection).await.is_ok() {
-                    tokio::select! {
-                        () = suspect.notified() => {}
-                        () = sender.closed() => return,
-                    }
-                }
-                sender.send_replace(None);
-                // Out of the pool with it: the next one is opened anew.
-                drop(Connection::take(pooled));
-            }
-            Err(cause) => {
-                if !std::mem::replace(&mut away, true) {
-                    tracing::warn!(%cause, "Redis is away");
-                }
-                tokio::time::sleep(RECONNECT_PAUSE).await;
-            }
+        match self {
+            Self::One(name, _) => name,
+            Self::Cluster(_) => "cluster",
+            Self::Majority(_) => "majority",
         }
     }
-}
 
-/// Opens a connection that takes writes. Each try is a new connection, for the address of a replica may lead to the new
-/// primary by then.
-async fn connect(pool: &Pool, probe: &Cmd) -> Result<Connection, String> {
-    let mut pooled = pool.get().await.map_err(|error| describe(&error))?;
-    match probe.query_async::<i64>(&mut pooled).await {
-        Ok(_) => {
-            scripts::load(&mut pooled).await;
-            Ok(pooled)
+    /// Whether it would decide at this moment: the keepers look all the time.
+    pub(super) fn answers(&self) -> bool {
+        match self {
+            Self::One(_, node) => node.is_there(),
+            Self::Cluster(cluster) => cluster.answers(),
+            Self::Majority(majority) => majority.answers(),
         }
-        Err(error) => {
-            drop(Connection::take(pooled));
-            Err(error.to_string())
-        }
-    }
-}
-
-fn describe(error: &PoolError) -> String {
-    match error {
-        PoolError::Backend(cause) => cause.to_string(),
-        other => other.to_string(),
     }
 }

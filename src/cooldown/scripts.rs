@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use deadpool_redis::redis::aio::ConnectionLike;
 use deadpool_redis::redis::{
-    ErrorKind, FromRedisValue, ParsingError, RedisResult, ServerErrorKind, Value as Reply, cmd,
+    ErrorKind, FromRedisValue, ParsingError, Pipeline, RedisResult, ServerErrorKind, Value as Reply, cmd,
 };
 
 use super::lock::{By, End, Fingerprint, Lock, MINUTE, Refused, Spent, Value, Verdict};
@@ -42,9 +42,27 @@ pub(super) struct Call {
     arguments: Vec<String>,
 }
 
+/// How a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// For what it holds.
+    Plain,
+    /// For what another server of the cluster is about to hand over to it.
+    HandedOver,
+}
+
 impl Call {
     pub(super) fn take(lock: &Lock) -> Self {
-        let mut call = Self::about(&TAKE, lock, vec![lock.running().to_string(), millis(lock.window).to_string()]);
+        Self::take_for(lock, millis(lock.window))
+    }
+
+    /// Asks what [`Self::take`] would be told, and takes nothing.
+    pub(super) fn look(lock: &Lock) -> Self {
+        Self::take_for(lock, 0)
+    }
+
+    fn take_for(lock: &Lock, window_ms: u64) -> Self {
+        let mut call = Self::about(&TAKE, lock, vec![lock.running().to_string(), window_ms.to_string()]);
         if let Some(budget) = &lock.budget {
             let period = millis(MINUTE).to_string();
             call.arguments.extend([budget.most.to_string(), period, lock.counted(false)]);
@@ -73,29 +91,45 @@ impl Call {
 
     /// Sends the script's hash, and its text to a server that does not know it: one that was started since, or that has
     /// become the primary.
-    pub(super) async fn run<T: FromRedisValue>(&self, connection: &mut impl ConnectionLike) -> RedisResult<T> {
-        match self.send("EVALSHA", &self.script.hash, connection).await {
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        way: Way,
+        connection: &mut impl ConnectionLike,
+    ) -> RedisResult<T> {
+        match self.send("EVALSHA", &self.script.hash, way, connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.run_whole(connection).await
+                self.run_whole(way, connection).await
             }
             result => result,
         }
     }
 
     /// Sends the script's text, for whoever may not hear that the hash is unknown.
-    pub(super) async fn run_whole<T: FromRedisValue>(&self, connection: &mut impl ConnectionLike) -> RedisResult<T> {
-        self.send("EVAL", self.script.text, connection).await
+    pub(super) async fn run_whole<T: FromRedisValue>(
+        &self,
+        way: Way,
+        connection: &mut impl ConnectionLike,
+    ) -> RedisResult<T> {
+        self.send("EVAL", self.script.text, way, connection).await
     }
 
     async fn send<T: FromRedisValue>(
         &self,
         command: &str,
         script: &str,
+        way: Way,
         connection: &mut impl ConnectionLike,
     ) -> RedisResult<T> {
         let mut command = cmd(command);
         command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.arguments);
-        command.query_async(connection).await
+        match way {
+            Way::Plain => command.query_async(connection).await,
+            Way::HandedOver => {
+                let mut both = Pipeline::with_capacity(2);
+                both.cmd("ASKING").ignore().add_command(command);
+                both.query_async(connection).await.map(|(answer,)| answer)
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ impl Live {
     /// Opens the way to other processes, where the settings name a Redis. It may be away: it is connected in the background.
     pub fn open(settings: &Settings) -> Result<Self, ConfigError> {
         let watched = Watched::default();
-        let relay = Relay::open(settings, watched.clone())?;
+        let relay = Relay::open(settings, &watched)?;
         Ok(Self { watched, relay })
     }
 

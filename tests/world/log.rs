@@ -40,6 +40,13 @@ pub(crate) fn of_request(id: &str) -> Vec<Event> {
     events.iter().filter(|event| event.field("request_id") == id).cloned().collect()
 }
 
+/// The messages of events with this field.
+pub(crate) fn messages_with(name: &str, value: &str) -> Vec<String> {
+    let events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let fitting = events.iter().filter(|event| event.field(name) == value);
+    fitting.map(|event| event.field("message").to_owned()).collect()
+}
+
 struct Keeping;
 
 impl<S: tracing::Subscriber> Layer<S> for Keeping {

@@ -3,6 +3,7 @@
 pub(crate) mod arbitrary;
 pub(crate) mod binary;
 pub(crate) mod by_hand;
+pub(crate) mod distance;
 pub(crate) mod identity_provider;
 pub(crate) mod log;
 pub(crate) mod metrics;
@@ -10,7 +11,11 @@ pub(crate) mod outbox;
 pub(crate) mod provider;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
+pub(crate) mod redis_cluster;
+pub(crate) mod redis_majority;
+pub(crate) mod redis_sentinels;
 pub(crate) mod redis_server;
+pub(crate) mod redis_stores;
 pub(crate) mod socket;
 pub(crate) mod statements;
 pub(crate) mod stores;
@@ -52,6 +57,8 @@ pub(crate) enum Locks {
     RedisAt(String),
     /// One that cannot be used when the server starts.
     RedisAwayAt(String),
+    /// Whatever the test's settings name.
+    AsSet,
 }
 
 /// Runs a test on both databases: `on_both!(name, |database| async move { … })`.
@@ -144,7 +151,7 @@ impl World {
         settings.cooldown.prefix = format!("test{}-{}", std::process::id(), unique());
         let redis_is_there = !matches!(locks, Locks::RedisAwayAt(_));
         settings.redis_url = match locks {
-            Locks::Off | Locks::InProcess => None,
+            Locks::Off | Locks::InProcess | Locks::AsSet => None,
             Locks::Redis => Some(servers_url("LARGESSE_TEST_REDIS_URL").into()),
             Locks::RedisAt(url) | Locks::RedisAwayAt(url) => Some(url.into()),
         };
@@ -188,14 +195,33 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let server = Server::new(listener, app.clone(), cooldown.clone(), tokens(&settings), &[])
             .expect("the server is possible");
-        if settings.redis_url.is_some() && redis_is_there {
-            wait_until("Redis is connected", async || cooldown.answers().await).await;
+        if settings.names_a_redis() && redis_is_there {
+            wait_until("Redis is connected", async || cooldown.answers()).await;
         }
         let address = format!("http://{}", server.address().unwrap());
         let shutdown = Shutdown::new();
         let serving = tokio::spawn(server.run(shutdown.clone()));
         let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
         Self { database, url, app, settings, address, client, shutdown, serving, folder }
+    }
+
+    /// So many processes on one database and one store.
+    pub(crate) async fn several(number: usize, database: Database, change: impl FnOnce(&mut Settings)) -> Vec<Self> {
+        let mut worlds = vec![Self::with(database, Locks::AsSet, change).await];
+        while worlds.len() < number {
+            worlds.push(worlds[0].another(|_| {}).await);
+        }
+        worlds
+    }
+
+    /// Ends processes of one database, and checks the books.
+    pub(crate) async fn end_all(worlds: Vec<Self>) {
+        let mut worlds = worlds.into_iter();
+        let first = worlds.next().expect("one at least");
+        for world in worlds {
+            world.stop().await;
+        }
+        first.end().await;
     }
 
     /// Where the server is.

@@ -15,6 +15,9 @@ pub(crate) struct RedisServer {
     child: Option<Child>,
     /// Set if it speaks TLS as well: on a port of its own, so that the test can look in without.
     tls_port: Option<u16>,
+    program: &'static str,
+    /// What it is started with besides the usual.
+    options: Vec<String>,
 }
 
 /// A port where nobody listens.
@@ -25,40 +28,63 @@ pub(crate) fn free_port() -> u16 {
 impl RedisServer {
     /// Starts one on a free port.
     pub(crate) fn start() -> Self {
-        Self::start_with(None)
+        Self::start_with(None, &[])
+    }
+
+    /// Starts one with further options, such as `--replicaof`.
+    pub(crate) fn start_as(options: &[&str]) -> Self {
+        Self::start_with(None, options)
+    }
+
+    /// Starts a sentinel of this configuration.
+    pub(crate) fn start_sentinel(configuration: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Sentinels write down in their configuration what they learn.
+        std::fs::write(folder.path().join("sentinel.conf"), configuration).unwrap();
+        let options = vec!["sentinel.conf".to_owned()];
+        let mut sentinel =
+            Self { port: free_port(), folder, child: None, tls_port: None, program: "redis-sentinel", options };
+        sentinel.start_again();
+        sentinel
     }
 
     /// Starts one that speaks TLS as well, with a certificate for `names` that its own authority vouches for.
     pub(crate) fn start_with_tls(names: &str) -> Self {
-        Self::start_with(Some(names))
+        Self::start_with(Some(names), &[])
     }
 
-    fn start_with(certified_names: Option<&str>) -> Self {
+    fn start_with(certified_names: Option<&str>, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         if let Some(names) = certified_names {
             certify(folder.path(), names);
         }
-        let mut server =
-            Self { port: free_port(), folder, child: None, tls_port: certified_names.map(|_| free_port()) };
+        let tls_port = certified_names.map(|_| free_port());
+        let usual = ["--save", "", "--appendonly", "no"].iter().chain(options).map(|option| (*option).to_owned());
+        let options = usual.chain(tls_port.map(tls_options).unwrap_or_default()).collect();
+        let mut server = Self { port: free_port(), folder, child: None, tls_port, program: "redis-server", options };
         server.start_again();
         server
     }
 
     /// Starts it again after [`Self::stop`], empty, on the same port.
     pub(crate) fn start_again(&mut self) {
-        let child = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &self.port.to_string()])
-            .args(self.tls_port.map(tls_options).unwrap_or_default())
+        let child = Command::new(self.program)
+            .args(&self.options)
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .current_dir(self.folder.path())
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server is installed");
+            .expect("scripts/packages installs it");
         self.child = Some(child);
         let started = Instant::now();
         while self.connection().is_none() {
             assert!(started.elapsed() < Duration::from_secs(10), "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn url(&self) -> String {
@@ -140,6 +166,11 @@ impl RedisServer {
         let calls = calls.map(|(name, rest)| (name.to_owned(), rest.split(',').next().unwrap().parse().unwrap()));
         let other = ["client", "config", "hello", "info", "ping", "publish"];
         calls.filter(|(name, _)| !other.contains(&name.split('|').next().unwrap())).collect()
+    }
+
+    /// Runs a command that may fail.
+    pub(crate) fn try_command<T: redis::FromRedisValue>(&self, words: &[&str]) -> Option<T> {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection()?).ok()
     }
 
     /// All keys.
