@@ -17,11 +17,12 @@ use largesse::ledger::connect::migrate;
 use largesse::member::Member;
 use largesse::operations::App;
 use largesse::operations::claim_signup_bonus::claim_signup_bonus;
+use largesse::traces;
 use largesse::workers::Workers;
 use rand::Rng;
 use secrecy::SecretString;
 
-use crate::{CommandError, assemble, failed, run_until_told, start_log};
+use crate::{CommandError, assemble, failed, run_until_told};
 
 #[derive(Args)]
 pub(crate) struct DemoArgs {
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, CommandError> {
         forget(&args.database)?;
     }
     let (settings, secret) = (demo_settings(&args), kept_secret(&args.database)?);
-    start_log(&settings)?;
+    let traces = traces::start(&settings)?;
     let url = SecretString::from(format!("sqlite:{}", args.database.display()));
     migrate(&url).await?;
     let tokens = Tokens::new(&secret, &settings.token)?;
@@ -62,7 +63,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, CommandError> {
     let workers = Workers::new(&app)?;
     let address = server.address().map_err(|error| failed("the address", error))?;
     println!("{}", introduction(address, &members));
-    run_until_told(&app, Some(server), Some(workers)).await
+    run_until_told(&app, Some(server), Some(workers), traces).await
 }
 
 fn demo_settings(args: &DemoArgs) -> Settings {

@@ -24,7 +24,7 @@
 //!       cooldown        layer 1's stores: Redis (one, behind sentinels, a cluster, a majority), or this process
 //!         entity        the tables as sea-orm sees them
 //!         live          who waits for a wallet to move, in every process
-//!           config, error, amount, member, calendar, event, signature, signals, …
+//!           config, error, amount, member, calendar, event, signature, signals, traces, …
 //! ```
 //!
 //! # One transfer, walked through
@@ -79,4 +79,5 @@ pub mod operations;
 mod redis;
 pub mod signals;
 pub mod signature;
+pub mod traces;
 pub mod workers;

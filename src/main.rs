@@ -19,6 +19,7 @@ use largesse::ledger::connect::{ConnectError, check_url, migrate};
 use largesse::ledger::{Ledger, audit};
 use largesse::member::Member;
 use largesse::operations::App;
+use largesse::traces::{self, Traces};
 use largesse::workers::Workers;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
@@ -193,7 +194,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     check_documents(&settings)?;
     let tokens = Tokens::open(&settings.token)?;
     let cooldown = Cooldown::open(&settings)?;
-    start_log(&settings)?;
+    let traces = traces::start(&settings)?;
     metrics_page::serve(settings.metrics.listen).await?;
     warn_of_unknown(unknown);
     if !settings.names_a_redis() {
@@ -207,7 +208,7 @@ async fn serve(args: ServeArgs) -> Result<ExitCode, CommandError> {
     let server = assemble(&app, cooldown, tokens, &[]).await?;
     let workers = with_workers.then(|| Workers::new(&app)).transpose()?;
     tracing::info!(address = %server.address().map_err(|error| failed("the address", error))?, "listening");
-    run_until_told(&app, Some(server), workers).await
+    run_until_told(&app, Some(server), workers, traces).await
 }
 
 /// The workers alone. They need the database and nothing else.
@@ -216,12 +217,12 @@ async fn work(args: WorkArgs) -> Result<ExitCode, CommandError> {
     settings.log.format = args.log_format.unwrap_or(settings.log.format);
     let url = database_url(&settings)?;
     check_url(&url)?;
-    start_log(&settings)?;
+    let traces = traces::start(&settings)?;
     metrics_page::serve(settings.metrics.listen).await?;
     warn_of_unknown(unknown);
     let app = App::new(Ledger::connect(&settings, &url).await?, settings)?;
     let workers = Workers::new(&app)?;
-    run_until_told(&app, None, Some(workers)).await
+    run_until_told(&app, None, Some(workers), traces).await
 }
 
 fn warn_of_unknown(variables: Vec<String>) {
@@ -244,7 +245,12 @@ async fn assemble(
 }
 
 /// Runs a server, workers or both until SIGINT or SIGTERM, and closes the books when both have ended.
-async fn run_until_told(app: &App, server: Option<Server>, workers: Option<Workers>) -> Result<ExitCode, CommandError> {
+async fn run_until_told(
+    app: &App,
+    server: Option<Server>,
+    workers: Option<Workers>,
+    traces: Traces,
+) -> Result<ExitCode, CommandError> {
     if app.settings.metrics.listen.is_some() {
         let app = app.clone();
         tokio::spawn(async move { app.ledger.measure_pools().await });
@@ -275,6 +281,7 @@ async fn run_until_told(app: &App, server: Option<Server>, workers: Option<Worke
         }
     );
     app.ledger.close().await;
+    traces.end().await;
     ended.map_err(|error| failed("the server", error))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -308,17 +315,6 @@ fn settings_and_unknown_variables(args: SettingsArgs) -> Result<(Settings, Vec<S
 fn database_url(settings: &Settings) -> Result<SecretString, ConfigError> {
     let sentence = "a database is required: set DATABASE_URL to postgres://… (or to sqlite:FILE for one process)";
     settings.database_url.clone().ok_or_else(|| ConfigError::missing(sentence))
-}
-
-fn start_log(settings: &Settings) -> Result<(), CommandError> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log.filter);
-    let filter = filter.map_err(|error| ConfigError::because("log.filter", &error))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let started = match settings.log.format {
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
-        LogFormat::Pretty => log.try_init(),
-    };
-    started.map_err(|error| failed("the log", error))
 }
 
 /// Reads "90s", "15m", "8h" or "7d".

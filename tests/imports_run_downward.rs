@@ -27,6 +27,7 @@ const HEIGHTS: &[(u8, &[&str])] = &[
             "address",
             "global_id",
             "redis",
+            "traces",
         ],
     ),
 ];

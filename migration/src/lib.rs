@@ -11,6 +11,7 @@ mod m20261129_000002_outbox;
 mod m20261129_000003_reversals;
 mod m20261129_000004_payments;
 mod m20261129_000005_audits;
+mod m20261129_000006_trace_context;
 
 /// All migrations, in order. Run them through `largesse migrate`, which takes the lock that they themselves do not.
 pub struct Migrator;
@@ -24,6 +25,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261129_000003_reversals::Migration),
             Box::new(m20261129_000004_payments::Migration),
             Box::new(m20261129_000005_audits::Migration),
+            Box::new(m20261129_000006_trace_context::Migration),
         ]
     }
 }

@@ -8,12 +8,15 @@ use std::sync::{Arc, OnceLock};
 use async_graphql::extensions::{Extension, ExtensionContext, ExtensionFactory, NextPrepareRequest, NextValidation};
 use async_graphql::{CacheControl, PathSegment, Request, Response, ServerError, ServerResult, ValidationResult};
 
+use tracing::Span;
+
 use super::code::Code;
 use super::document;
 use super::documents::{Documents, Known};
 use super::persisted::{Candidate, Persisted};
 use crate::error::Failure;
 use crate::operations::App;
+use crate::traces;
 
 /// How long a client waits before it asks again: time for a lock to be given back, and for a pool to breathe.
 const RETRY_SOON_MS: u64 = 250;
@@ -38,17 +41,22 @@ pub(super) struct Boundary {
     documents: Arc<Documents>,
     /// This request's.
     document: OnceLock<(Arc<Known>, Option<Candidate>)>,
+    /// What this request's span is called once the document is known to hold names of ours alone.
+    span_name: OnceLock<String>,
 }
 
 impl Boundary {
     pub(super) fn new(persisted: Arc<Persisted>) -> Self {
-        Self { persisted, documents: Arc::default(), document: OnceLock::new() }
+        Self { persisted, documents: Arc::default(), document: OnceLock::new(), span_name: OnceLock::new() }
     }
 
     /// The request's document fits the schema.
     fn fits(&self) {
         let Some((known, candidate)) = self.document.get() else { return };
         known.fits();
+        if let Some(name) = self.span_name.get() {
+            traces::rename(&Span::current(), name.clone());
+        }
         if let Some(candidate) = candidate {
             self.persisted.keep(candidate);
         }
@@ -58,7 +66,7 @@ impl Boundary {
 impl ExtensionFactory for Boundary {
     fn create(&self) -> Arc<dyn Extension> {
         let (persisted, documents) = (self.persisted.clone(), self.documents.clone());
-        Arc::new(Self { persisted, documents, document: OnceLock::new() })
+        Arc::new(Self { persisted, documents, document: OnceLock::new(), span_name: OnceLock::new() })
     }
 }
 
@@ -74,6 +82,11 @@ impl Extension for Boundary {
         let limits = &context.data_unchecked::<App>().settings.limits;
         let registry = &context.schema_env.registry;
         let prepared = document::prepare(request, &self.persisted, &self.documents, registry, limits)?;
+        if !Span::current().is_disabled()
+            && let Some(name) = document::span_name(&prepared)
+        {
+            let _ = self.span_name.set(name);
+        }
         // An instance serves one request, so there is nothing to replace.
         let _ = self.document.set((prepared.known, prepared.candidate));
         Ok(prepared.request)

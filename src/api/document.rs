@@ -18,6 +18,7 @@ use super::code::Code;
 use super::documents::{Documents, Known};
 use super::limits::{self, Refused};
 use super::persisted::{Candidate, Persisted};
+use super::span;
 use crate::config::LimitSettings;
 
 /// A request that may be validated, and what is remembered of its document.
@@ -63,6 +64,13 @@ pub(super) fn prepare(
     }
     request.variables = variables;
     Ok(Prepared { request, known, candidate })
+}
+
+/// What the operation that will run does, if the request says which.
+pub(super) fn span_name(prepared: &Prepared) -> Option<String> {
+    let document = &prepared.known.document;
+    let operation = chosen(document, prepared.request.operation_name.as_deref())?;
+    Some(span::name_of(document, operation))
 }
 
 /// Refuses what asks for too much, or would run a mutation twice.

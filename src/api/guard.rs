@@ -12,6 +12,9 @@ use async_graphql::extensions::{
 use async_graphql::parser::types::{ExecutableDocument, OperationType};
 use async_graphql::{PathSegment, Response, ServerError, ServerResult, Value, Variables};
 
+use tracing::Instrument;
+use tracing::field::Empty;
+
 use super::arguments::Arguments;
 use super::boundary::failure_error;
 use super::code::Code;
@@ -19,7 +22,9 @@ use super::refusals::Refusals;
 use super::rules::{Guarded, MUTATION, Rules};
 use super::work::Request;
 use crate::config::Settings;
-use crate::cooldown::{Cooldown, Decision, Wish};
+use crate::cooldown::{Cooldown, Decision, Rule, Wish};
+use crate::error::Failure;
+use crate::traces::span;
 
 /// Makes a [`Guarding`] for each request.
 pub(super) struct Guard {
@@ -98,7 +103,7 @@ impl Extension for Guarding {
         let resource = guarded.per.as_ref().and_then(|path| arguments.text_at(path));
         let fingerprint = arguments.fingerprint(info.name);
         let wish = Wish { member, action: info.name, resource: resource.as_deref(), fingerprint };
-        match self.shared.cooldown.attempt(wish, &guarded.rule).await {
+        match self.decide(wish, &guarded.rule).await {
             Ok(Decision::Admitted(admission)) => {
                 decided("admitted", info.name).increment(1);
                 request.admit(&response_key, admission);
@@ -129,6 +134,27 @@ impl Extension for Guarding {
 }
 
 impl Guarding {
+    /// The span ends with the decision: what the field does then is the work's, beside it.
+    async fn decide(&self, wish: Wish<'_>, rule: &Rule) -> Result<Decision, Failure> {
+        let span = span!("guard", action = wish.action, verdict = Empty, store = Empty);
+        let decided = self.shared.cooldown.attempt(wish, rule).instrument(span.clone()).await;
+        match &decided {
+            Ok(Decision::Admitted(admission)) => {
+                span.record("verdict", "admitted").record("store", admission.store());
+            }
+            Ok(Decision::Answered(_)) => {
+                span.record("verdict", "answered");
+            }
+            Ok(Decision::Refused { store, .. }) => {
+                span.record("verdict", "refused").record("store", store);
+            }
+            Err(_) => {
+                span.record("verdict", "unavailable");
+            }
+        }
+        decided
+    }
+
     /// The rule, if the field is a root field of the mutation and has one.
     fn guarded(&self, info: &ResolveInfo<'_>) -> Option<&Guarded> {
         if !self.shared.enabled || info.path_node.parent.is_some() || info.parent_type != MUTATION {

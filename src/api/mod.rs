@@ -16,6 +16,7 @@
 //! | `persisted`, `manifest` | which documents run, and which text a name stands for; the list of trusted ones |
 //! | `token`, `caller` | who the caller is: tokens, and what they say of their bearer |
 //! | `key_set`, `jwks` | the public keys of an identity provider: fetched and kept fresh, read strictly |
+//! | `span` | what a request's span is called, and whose trace it goes on with |
 //! | `query`, `mutation`, `trusted`, `subscription`, `wallet`, `bonus`, `refusal`, `paging`, `scalars`, `ids` | the schema |
 //! | `graphiql` | the page for people |
 
@@ -49,6 +50,7 @@ mod refusal;
 mod refusals;
 mod rules;
 mod scalars;
+mod span;
 mod subscription;
 pub mod token;
 mod trusted;

@@ -20,6 +20,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, json};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::boundary::{self, failure_error};
@@ -29,7 +30,7 @@ use super::media_type::{MediaType, is_json};
 use super::parameters::Parameters;
 use super::token::{BadToken, NoCaller};
 use super::work::Request;
-use super::{document, measure, over_websocket};
+use super::{document, measure, over_websocket, span};
 use crate::error::{Deadline, Failure};
 
 /// The header that names a request, in and out.
@@ -48,18 +49,20 @@ pub(super) async fn graphql(
     request: HttpRequest,
 ) -> Response {
     if let Ok(upgrade) = upgrade {
-        return over_websocket::upgrade(front, upgrade);
+        return over_websocket::upgrade(front, upgrade, request.headers());
     }
     let id = request_id(request.headers());
+    let span = span::of_http(request.method(), "/graphql", request.headers());
     let exchange = Exchange {
         front: &front,
         id: &id,
         media_type: MediaType::accepted(request.headers()).unwrap_or(MediaType::Json),
         deadline: Deadline::within(front.settings().deadline()),
     };
-    let mut response = match exchange.answer(request).await {
+    let mut response = match exchange.answer(request).instrument(span.clone()).await {
         Ok(answered) | Err(answered) => answered,
     };
+    span::answered(&span, response.status());
     finish(&mut response, &id);
     response
 }

@@ -16,17 +16,19 @@ use axum::response::{IntoResponse, Response};
 use chrono::Utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tracing::Instrument;
 
-use super::boundary;
 use super::code::Code;
 use super::http::Front;
 use super::over_http::{finish, request_id, whole_body};
 use super::work::end_of;
+use super::{boundary, span};
 use crate::config::{PartnerName, ProviderSettings};
 use crate::error::{Deadline, Failure};
 use crate::ledger::payment::{Malformed, Notice, Told};
 use crate::operations::fund_wallet::{Funded, NotFunded, fund_wallet};
 use crate::signature::Signed;
+use crate::traces::span;
 
 /// One message and its answer. A method that gives `Err` has written the answer.
 struct Exchange<'a> {
@@ -50,10 +52,12 @@ struct Message {
 pub(super) async fn funding(State(front): State<Arc<Front>>, request: Request) -> Response {
     let id = request_id(request.headers());
     let deadline = Deadline::within(front.settings().deadline());
+    let span = span::of_http(request.method(), "/webhooks/funding/{provider}", request.headers());
     let exchange = Exchange { front: &front, id: &id, deadline };
-    let mut response = match exchange.answer(request).await {
+    let mut response = match exchange.answer(request).instrument(span.clone()).await {
         Ok(answered) | Err(answered) => answered,
     };
+    span::answered(&span, response.status());
     finish(&mut response, &id);
     response
 }
@@ -72,11 +76,12 @@ impl Exchange<'_> {
         let notice = self.read(provider, event_id, &body)?;
         let place = self.front.works.enter(self.deadline).await.map_err(|failure| self.failed(&failure))?;
         let (app, deadline) = (self.front.app.clone(), self.deadline);
-        let task = self.front.works.tasks.spawn(async move {
+        let work = async move {
             let result = fund_wallet(app, notice, deadline).await;
             drop(place);
             result
-        });
+        };
+        let task = self.front.works.tasks.spawn(work.instrument(span!("work")));
         match end_of(task, deadline).await {
             Ok(Ok(funded)) => Ok(self.done(provider, event_id, funded)),
             Ok(Err(reason)) => Err(self.unacceptable(provider, event_id, &reason.into())),

@@ -19,6 +19,7 @@ use async_graphql::{Context, QueryPathSegment};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::caller::{Caller, Role};
 use super::measure::Ending;
@@ -28,6 +29,7 @@ use crate::error::{Deadline, Failure};
 use crate::ledger::once::Answer;
 use crate::member::Member;
 use crate::operations::ClaimRefused;
+use crate::traces::span;
 
 /// How long after the deadline a task that ended at it may still say how.
 const TIME_TO_SAY_HOW: Duration = Duration::from_millis(250);
@@ -113,14 +115,15 @@ pub(super) async fn perform<T: Outcome>(
     let place = request.works.enter(request.deadline).await?;
     let attempt = key.and_then(|key| request.take_admission(key)).map(Admission::begin);
     request.work_began.store(true, Ordering::Relaxed);
-    let task = request.works.tasks.spawn(async move {
+    let done = async move {
         let result = work.await;
         drop(place);
         if let Some(attempt) = attempt {
             attempt.end(how_it_ended(&result)).await;
         }
         result
-    });
+    };
+    let task = request.works.tasks.spawn(done.instrument(span!("work")));
     let result = end_of(task, request.deadline).await;
     if let Ok(answer) = &result {
         note_ending(context, answer.ending());

@@ -42,6 +42,9 @@ impl Settings {
         self.check_webhooks()?;
         self.check_token()?;
         self.check_providers()?;
+        demand((0.0..=1.0).contains(&self.traces.sample_ratio), || {
+            "traces.sample_ratio must be from 0 to 1".to_owned()
+        })?;
         let bonuses = self.daily_bonus.amounts.iter().chain(&self.signup_bonus.amount);
         demand(bonuses.copied().all(|amount| amount > 0), || "a bonus must be greater than zero".to_owned())?;
         self.time_zone().map(drop)

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::{
     CooldownSettings, CorsSettings, Currency, DailyBonusSettings, DatabaseSettings, DocumentSettings, FundingSettings,
     KeySettings, LimitSettings, LogFormat, LogSettings, MetricsSettings, RequestSettings, Settings,
-    SignupBonusSettings, SocketSettings, TokenSettings, TransferSettings, WebhookSettings, WorkerSettings,
+    SignupBonusSettings, SocketSettings, TokenSettings, TraceSettings, TransferSettings, WebhookSettings,
+    WorkerSettings,
 };
 use crate::amount::CurrencyCode;
 
@@ -95,7 +96,7 @@ impl Default for Settings {
                 attempts: 16,
                 backoff_ms: 5000,
                 longest_backoff_ms: 6 * 60 * 60 * 1000,
-                concurrency: 8,
+                concurrency: 32,
                 lease_ms: 30_000,
                 retention_days: 7,
             },
@@ -103,6 +104,7 @@ impl Default for Settings {
             funding: FundingSettings { providers: Vec::new() },
             log: LogSettings { format: LogFormat::Pretty, filter: "info".to_owned(), refusals_per_second: 20 },
             metrics: MetricsSettings { listen: None },
+            traces: TraceSettings { endpoint: None, sample_ratio: 1.0, service_name: "largesse".to_owned() },
         }
     }
 }

@@ -6,9 +6,11 @@
 //! | `defaults` | what holds where nothing is set |
 //! | `read` | the file and the environment |
 //! | `check` | which settings cannot be, and why |
+//! | `collector` | where traces are sent |
 //! | `partner` | names and addresses of endpoints and providers |
 
 mod check;
+mod collector;
 mod defaults;
 mod partner;
 mod read;
@@ -26,6 +28,7 @@ use crate::amount::CurrencyCode;
 use crate::event::EventType;
 use crate::signature::WebhookSecret;
 pub(crate) use check::drift;
+pub use collector::CollectorUrl;
 pub use partner::{EndpointUrl, PartnerName};
 pub use read::variables;
 
@@ -91,6 +94,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// What Prometheus scrapes.
     pub metrics: MetricsSettings,
+    /// Who is told of traces.
+    pub traces: TraceSettings,
 }
 
 /// Whose tokens are good.
@@ -407,6 +412,18 @@ pub struct LogSettings {
 pub struct MetricsSettings {
     /// Where `/metrics` listens; nowhere if left out.
     pub listen: Option<SocketAddr>,
+}
+
+/// Who is told of traces.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSettings {
+    /// The collector's base URL; no traces without it.
+    pub endpoint: Option<CollectorUrl>,
+    /// Which share of the traces that begin here is exported. What a caller decided stands.
+    pub sample_ratio: f64,
+    /// What the service is called there.
+    pub service_name: String,
 }
 
 /// What the log looks like.

@@ -10,7 +10,13 @@ use figment::value::{Tag, Value};
 use super::{ConfigError, Settings};
 
 /// The environment's variables that are read without the prefix, since every platform sets them by these names.
-const CUSTOMARY: [(&str, &str); 2] = [("DATABASE_URL", "database_url"), ("REDIS_URL", "redis_url")];
+const CUSTOMARY: [(&str, &str); 5] = [
+    ("DATABASE_URL", "database_url"),
+    ("REDIS_URL", "redis_url"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "traces.endpoint"),
+    ("OTEL_TRACES_SAMPLER_ARG", "traces.sample_ratio"),
+    ("OTEL_SERVICE_NAME", "traces.service_name"),
+];
 
 /// The prefix of all others: `cooldown.after_refusal_ms` is `LARGESSE_COOLDOWN_AFTER_REFUSAL_MS`.
 const PREFIX: &str = "LARGESSE_";
@@ -111,7 +117,7 @@ fn collect_settings(path: &str, tree: &figment::value::Dict, names: &mut BTreeMa
 
 /// Reads a variable as figment reads the environment, except that what is text stays text: a secret of digits is no number.
 fn value_of(text: &str, setting: &str) -> Value {
-    const TEXTS: [&str; 16] = [
+    const TEXTS: [&str; 18] = [
         "database_url",
         "redis_url",
         "redis_sentinel_service",
@@ -128,6 +134,8 @@ fn value_of(text: &str, setting: &str) -> Value {
         "log.filter",
         "listen",
         "metrics.listen",
+        "traces.endpoint",
+        "traces.service_name",
     ];
     if TEXTS.contains(&setting) {
         return Value::String(Tag::Default, text.to_owned());

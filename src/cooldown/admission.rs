@@ -17,6 +17,11 @@ impl Admission {
         Self { attempt: Some(attempt) }
     }
 
+    /// Where its lock is.
+    pub fn store(&self) -> &'static str {
+        self.attempt.as_ref().and_then(|attempt| attempt.redis.as_ref()).map_or(super::PROCESS, Redis::name)
+    }
+
     /// The work begins: from here on the lock is kept unless somebody who knows how the work ended says otherwise.
     pub fn begin(mut self) -> Attempt {
         self.attempt.take().expect("an admission begins once, for begin consumes it")

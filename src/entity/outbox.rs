@@ -33,6 +33,8 @@ pub struct Model {
     pub delivered_at: Option<DateTimeUtc>,
     /// When it was given up.
     pub dead_at: Option<DateTimeUtc>,
+    /// The trace in which it came true.
+    pub trace_context: Option<String>,
 }
 
 /// Joins are written where they are needed.

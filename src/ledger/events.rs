@@ -16,6 +16,7 @@ use crate::entity::{Kind, outbox};
 use crate::event::EventType;
 use crate::global_id::GlobalId;
 use crate::member::Member;
+use crate::traces::Origin;
 
 /// Which events an endpoint wants.
 #[derive(Debug, Clone)]
@@ -75,12 +76,13 @@ pub(super) fn stage<'a>(
         return None;
     }
     let mut rows = Vec::new();
+    let trace = Origin::here().map(|origin| origin.written());
     for (member, entry) in moved {
         let event = event_of(entry.kind);
         let mut payload = None;
         for subscription in subscriptions.iter().filter(|subscription| subscription.wants(event)) {
             let payload = payload.get_or_insert_with(|| body(event, member, &entry));
-            rows.push(row(subscription, event, &entry, payload));
+            rows.push(row(subscription, event, &entry, payload, trace.as_ref()));
         }
     }
     (!rows.is_empty()).then(|| outbox::Entity::insert_many(rows).into_query())
@@ -136,7 +138,13 @@ fn text_of(instant: DateTime<Utc>) -> String {
     instant.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-fn row(subscription: &Subscription, event: EventType, entry: &EntryRow, payload: &str) -> outbox::ActiveModel {
+fn row(
+    subscription: &Subscription,
+    event: EventType,
+    entry: &EntryRow,
+    payload: &str,
+    trace: Option<&String>,
+) -> outbox::ActiveModel {
     outbox::ActiveModel {
         id: Set(Uuid::now_v7()),
         endpoint: Set(subscription.endpoint.clone()),
@@ -151,5 +159,7 @@ fn row(subscription: &Subscription, event: EventType, entry: &EntryRow, payload:
         last_error: NotSet,
         delivered_at: NotSet,
         dead_at: NotSet,
+        // Without traces the statement does not name the column.
+        trace_context: trace.map_or(NotSet, |trace| Set(Some(trace.clone()))),
     }
 }

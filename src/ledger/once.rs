@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 use sea_orm::{
     ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect, TryInsertResult, sea_query::Expr,
 };
+use tracing::Instrument;
+use tracing::field::Empty;
 use uuid::Uuid;
 
 use super::Ledger;
@@ -21,6 +23,7 @@ use super::tx::{Interrupted, Stop, Tx, Work, is_lock_timeout};
 use crate::entity::{Bonus, claim, idempotency_key, member};
 use crate::error::{Deadline, Failure};
 use crate::member::Member;
+use crate::traces::span;
 
 /// The caller's name for one logical attempt: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +80,11 @@ impl Attempt {
         }
         Self { member: member.clone(), operation, key: key.clone(), fingerprint: hash.finalize().into() }
     }
+
+    /// What is attempted, without the ids that some scopes end with.
+    fn action(&self) -> &str {
+        self.operation.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+    }
 }
 
 /// How an attempt was answered. Every repeat of it gets the same.
@@ -120,6 +128,22 @@ impl Ledger {
         W: Work<Done = Receipt>,
         W::Refusal: Serialize + DeserializeOwned + Sync,
     {
+        let span = span!("claim", operation = attempt.action(), outcome = Empty);
+        let answered = self.first_or_stored(attempt, deadline, work).instrument(span.clone()).await;
+        span.record("outcome", claimed(&answered));
+        answered
+    }
+
+    async fn first_or_stored<W>(
+        &self,
+        attempt: &Attempt,
+        deadline: Deadline,
+        work: &W,
+    ) -> Result<Answer<W::Refusal>, Failure>
+    where
+        W: Work<Done = Receipt>,
+        W::Refusal: Serialize + DeserializeOwned + Sync,
+    {
         loop {
             let retention = (self.refusal_retention, self.completed_retention);
             let first = FirstToInsert { attempt, work, retention };
@@ -140,7 +164,23 @@ impl Ledger {
         deadline: Deadline,
         work: &W,
     ) -> Result<Result<W::Done, W::Refusal>, Failure> {
-        self.transact(deadline, &Opening(work)).await
+        let span = span!("claim", outcome = Empty);
+        let claimed = self.transact(deadline, &Opening(work)).instrument(span.clone()).await;
+        let outcome = claimed.as_ref().map_or("failed", |claimed| if claimed.is_ok() { "won" } else { "refused" });
+        span.record("outcome", outcome);
+        claimed
+    }
+}
+
+/// What a claim's span says of it: whether the work was done, and never which key it was.
+fn claimed<R>(answered: &Result<Answer<R>, Failure>) -> &'static str {
+    match answered {
+        Ok(Answer::Done { replayed: true, .. } | Answer::Refused { replayed: true, .. }) => "replayed",
+        Ok(Answer::Done { .. }) => "won",
+        Ok(Answer::Refused { .. }) => "refused",
+        Ok(Answer::Mismatch) => "mismatch",
+        Err(Failure::KeyInUse) => "in_use",
+        Err(_) => "failed",
     }
 }
 

@@ -16,6 +16,8 @@ use sea_orm::{
     QuerySelect, RuntimeErr, SqliteTransactionMode, SqlxError, Statement, TransactionOptions, TransactionTrait,
     sea_query::{LockType, OnConflict},
 };
+use tracing::Instrument;
+use tracing::field::Empty;
 use uuid::Uuid;
 
 use super::events::Subscription;
@@ -24,6 +26,7 @@ use super::{Clock, Ledger};
 use crate::entity::wallet;
 use crate::error::{Deadline, Failure};
 use crate::live::Version;
+use crate::traces::span;
 
 /// One transaction of the database and of the books, from BEGIN to COMMIT.
 pub struct Tx {
@@ -40,6 +43,15 @@ pub struct Tx {
     to_lock: Vec<WalletRef>,
     /// The wallets that this transaction moves, and the versions that they come to.
     pub(super) moved: Vec<(Uuid, Version)>,
+    /// How long its wallets were waited for.
+    lock_wait: Duration,
+}
+
+/// What a transaction's span says of it.
+#[derive(Default)]
+struct Tally {
+    attempts: u32,
+    lock_wait: Duration,
 }
 
 /// What is done inside a transaction. It may run more than once, each time in a transaction of its own, of which one is
@@ -117,11 +129,39 @@ impl Ledger {
         deadline: Deadline,
         work: &W,
     ) -> Result<Result<W::Done, W::Refusal>, Failure> {
+        let span = span!("transaction", attempts = Empty, lock_wait_ms = Empty, outcome = Empty);
+        let mut tally = Tally::default();
+        let ended = self.transact_at_last(deadline, work, &mut tally).instrument(span.clone()).await;
+        if !span.is_disabled() {
+            span.record("attempts", tally.attempts);
+            span.record("lock_wait_ms", tally.lock_wait.as_secs_f64() * 1000.0);
+            span.record(
+                "outcome",
+                match &ended {
+                    Ok(Ok(_)) => "committed",
+                    Ok(Err(_)) => "rolled back",
+                    Err(Failure::OutcomeUnknown(_)) => "unknown",
+                    Err(_) => "failed",
+                },
+            );
+        }
+        ended
+    }
+
+    async fn transact_at_last<W: Work>(
+        &self,
+        deadline: Deadline,
+        work: &W,
+        tally: &mut Tally,
+    ) -> Result<Result<W::Done, W::Refusal>, Failure> {
         let (mut to_open, mut to_lock): (Vec<WalletRef>, Vec<WalletRef>) = Default::default();
         let mut retries = 0;
         loop {
             let mut tx = self.begin(deadline, to_open.clone(), to_lock.clone()).await?;
-            let interrupted = match work.run(&mut tx).await {
+            tally.attempts += 1;
+            let ran = work.run(&mut tx).await;
+            tally.lock_wait += tx.lock_wait;
+            let interrupted = match ran {
                 Ok(done) => {
                     let moved = std::mem::take(&mut tx.moved);
                     match tx.commit().await? {
@@ -177,6 +217,7 @@ impl Ledger {
             to_open,
             to_lock,
             moved: Vec::new(),
+            lock_wait: Duration::ZERO,
         })
     }
 }
@@ -208,7 +249,9 @@ impl Tx {
         let started = std::time::Instant::now();
         let rows = select.all(self.connection()?).await;
         // A wait that was in vain is the longest of all.
-        metrics::histogram!("largesse_wallet_lock_seconds").record(started.elapsed().as_secs_f64());
+        let lasted = started.elapsed();
+        self.lock_wait += lasted;
+        metrics::histogram!("largesse_wallet_lock_seconds").record(lasted.as_secs_f64());
         Ok(LockedWallets::of(rows?, names))
     }
 

@@ -8,15 +8,22 @@ use futures_util::future::join_all;
 use rand::Rng;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::post_webhook::{Outcome, Sender};
 use crate::config::{ConfigError, EndpointSettings, WebhookSettings};
 use crate::error::Failure;
 use crate::ledger::outbox::{Parcel, Then};
 use crate::operations::App;
+use crate::traces::span;
 
 /// How often an endpoint's events are looked for while there are none.
 const POLL: Duration = Duration::from_millis(500);
+
+/// How long a free place waits for others before events are taken for all of them. A lease is a commit of its own, and they
+/// are taken one after the other: taken for each place by itself, they would bound how much is sent.
+const GATHERING: Duration = Duration::from_millis(10);
 
 /// How often it is told how far behind the endpoints are.
 const MEASURING_INTERVAL: Duration = Duration::from_secs(15);
@@ -125,15 +132,31 @@ impl Endpoint {
             };
             tokio::select! {
                 () = stop.cancelled() => {}
-                Some(ended) = sending.join_next() => self.note(ended),
+                Some(ended) = sending.join_next() => {
+                    self.note(ended);
+                    self.gather(&mut sending, &stop).await;
+                }
                 () = tokio::time::sleep(pause) => {}
-            }
-            while let Some(ended) = sending.try_join_next() {
-                self.note(ended);
             }
         }
         while let Some(ended) = sending.join_next().await {
             self.note(ended);
+        }
+    }
+
+    /// One place is free. Waits a moment for others, but not once all are: the endpoint would stand idle.
+    async fn gather(&self, sending: &mut JoinSet<Result<Ended, Failure>>, stop: &CancellationToken) {
+        let over = tokio::time::sleep(GATHERING);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                ended = sending.join_next() => match ended {
+                    Some(ended) => self.note(ended),
+                    None => return,
+                },
+                () = &mut over => return,
+                () = stop.cancelled() => return,
+            }
         }
     }
 
@@ -154,6 +177,33 @@ impl Endpoint {
     }
 
     async fn deliver(&self, parcel: &Parcel) -> Result<Ended, Failure> {
+        let span = self.span(parcel);
+        let ended = self.attempt(parcel).instrument(span.clone()).await;
+        let outcome = match &ended {
+            Ok(Ended::Delivered) => "delivered",
+            Ok(Ended::Failed) => "failed",
+            Ok(Ended::Dead) => "dead",
+            Ok(Ended::Late) => "late",
+            Err(_) => "unknown",
+        };
+        span.record("outcome", outcome);
+        ended
+    }
+
+    /// A child of the transaction that the event tells of, and no trace of its own with a link: whoever looks at the request
+    /// sees what became of its events, and the receiver's part as well.
+    fn span(&self, parcel: &Parcel) -> Span {
+        let (endpoint, event, attempt) = (self.name(), parcel.event.as_str(), parcel.attempts);
+        let span = span!("webhook", otel.kind = "client", endpoint, event, attempt, outcome = Empty);
+        if !span.is_disabled()
+            && let Some(origin) = parcel.origin()
+        {
+            origin.continue_in(&span);
+        }
+        span
+    }
+
+    async fn attempt(&self, parcel: &Parcel) -> Result<Ended, Failure> {
         let (error, then) = match self.sender.send(&self.settings, parcel).await {
             Outcome::Delivered => return self.delivered(parcel).await,
             Outcome::Gone => ("HTTP 410: the endpoint is gone".to_owned(), Then::Dead),

@@ -14,6 +14,7 @@ use reqwest::{Client, Response, StatusCode};
 use crate::address::is_public;
 use crate::config::{ConfigError, EndpointSettings, WebhookSettings};
 use crate::ledger::outbox::Parcel;
+use crate::traces::Origin;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Sender {
         let (id, timestamp) = (parcel.id.to_string(), Utc::now().timestamp());
         let signatures: Vec<_> =
             endpoint.secrets.iter().map(|secret| secret.sign(&id, timestamp, &parcel.payload)).collect();
-        let request = self
+        let mut request = self
             .client
             .post(endpoint.url.url().clone())
             .header(CONTENT_TYPE, "application/json")
@@ -83,6 +84,11 @@ impl Sender {
             .header("webhook-timestamp", timestamp)
             .header("webhook-signature", signatures.join(" "))
             .body(parcel.payload.clone());
+        // The trace goes on at the receiver, also where this process tells nobody of its own part.
+        let origin = Origin::here().or_else(|| parcel.origin());
+        for (name, value) in origin.iter().flat_map(Origin::headers).filter(|(_, value)| !value.is_empty()) {
+            request = request.header(name, value);
+        }
         match request.send().await {
             Ok(response) => self.read(response).await,
             Err(error) => failed(reason(&error), None),

@@ -3,6 +3,7 @@
 pub(crate) mod arbitrary;
 pub(crate) mod binary;
 pub(crate) mod by_hand;
+pub(crate) mod collector;
 pub(crate) mod distance;
 pub(crate) mod identity_provider;
 pub(crate) mod log;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt, StreamExt};
@@ -26,8 +26,10 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::http::Front;
+use super::span;
 use crate::config::SocketSettings;
 use crate::member::Member;
+use crate::traces::Origin;
 use session::Session;
 
 /// The subprotocol, as a client must offer it.
@@ -43,7 +45,7 @@ const BUFFER: usize = 4 << 10;
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Answers a request to become a WebSocket.
-pub(super) fn upgrade(front: Arc<Front>, upgrade: WebSocketUpgrade) -> Response {
+pub(super) fn upgrade(front: Arc<Front>, upgrade: WebSocketUpgrade, headers: &HeaderMap) -> Response {
     let upgrade = upgrade.protocols([PROTOCOL]);
     if upgrade.selected_protocol().is_none() {
         return (StatusCode::BAD_REQUEST, "Offer the subprotocol graphql-transport-ws.").into_response();
@@ -51,12 +53,13 @@ pub(super) fn upgrade(front: Arc<Front>, upgrade: WebSocketUpgrade) -> Response 
     let Some(seat) = front.sockets.seat() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "Too many WebSockets are open.").into_response();
     };
+    let origin = span::of_headers(headers);
     let largest = front.settings().sockets.message_bytes;
     let upgrade = upgrade.max_message_size(largest).max_frame_size(largest);
     let upgrade = upgrade.read_buffer_size(BUFFER).write_buffer_size(BUFFER);
     upgrade.on_upgrade(|socket| async move {
         let tasks = front.sockets.tasks.clone();
-        tasks.track_future(serve(front, socket, seat)).await;
+        tasks.track_future(serve(front, socket, seat, origin)).await;
     })
 }
 
@@ -86,13 +89,13 @@ impl Close {
 }
 
 /// Serves a socket to its end.
-async fn serve(front: Arc<Front>, socket: WebSocket, seat: Seat) {
+async fn serve(front: Arc<Front>, socket: WebSocket, seat: Seat, origin: Option<Origin>) {
     let send_limit = Duration::from_millis(front.settings().sockets.send_timeout_ms);
     let (sink, mut stream) = socket.split();
     let (out, queue) = mpsc::channel(QUEUE);
     let writing = write(sink, queue, send_limit);
     tokio::pin!(writing);
-    let mut session = Session::new(front, out.clone(), seat);
+    let mut session = Session::new(front, out.clone(), seat, origin);
     let close = tokio::select! {
         close = session.listen(&mut stream) => close,
         () = &mut writing => return,

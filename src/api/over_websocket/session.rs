@@ -12,13 +12,16 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+use tracing::Instrument;
 
 use super::operation::{Operation, Running};
 use super::{Close, Seat};
 use crate::api::caller::Caller;
 use crate::api::http::Front;
 use crate::api::parameters::Parameters;
+use crate::api::span;
 use crate::api::token::NoCaller;
+use crate::traces::{Origin, TRACEPARENT, TRACESTATE};
 
 /// The longest id of an operation. The protocol sets none; clients send a UUID or a number.
 const LONGEST_ID: usize = 128;
@@ -43,6 +46,8 @@ pub(super) struct Session {
     out: Sender<Message>,
     seat: Seat,
     caller: Option<Caller>,
+    /// The trace that operations go on with, unless they name another.
+    origin: Option<Origin>,
     /// When the socket is closed: until it is known whose it is, the end of the client's time to say so; then its token's.
     until: Instant,
     running: Arc<Running>,
@@ -51,11 +56,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(front: Arc<Front>, out: Sender<Message>, seat: Seat) -> Self {
+    pub(super) fn new(front: Arc<Front>, out: Sender<Message>, seat: Seat, origin: Option<Origin>) -> Self {
         let settings = &front.settings().sockets;
         let until = Instant::now() + Duration::from_millis(settings.init_timeout_ms);
         let running = Arc::new(Running::new(settings.operations as usize));
-        Self { front, out, seat, caller: None, until, running, tasks: JoinSet::new() }
+        Self { front, out, seat, caller: None, origin, until, running, tasks: JoinSet::new() }
     }
 
     /// Listens until the client is gone, or there is a reason to close.
@@ -128,6 +133,8 @@ impl Session {
         // A token that has ended in this very moment is good for no time at all.
         self.until = Instant::now() + (good_until - Utc::now()).to_std().unwrap_or_default().min(LONGEST_SLEEP);
         self.caller = Some(caller);
+        let text = |name: &str| payload.get(name).and_then(Value::as_str);
+        self.origin = origin_in(text).or(self.origin.take());
         self.send(r#"{"type":"connection_ack"}"#).await
     }
 
@@ -137,10 +144,15 @@ impl Session {
             return Err(Close::BAD_MESSAGE);
         }
         let graphql = parameters.into_request().ok_or(Close::BAD_MESSAGE)?;
+        let own = |name: &str| match graphql.extensions.get(name)? {
+            async_graphql::Value::String(text) => Some(text.as_str()),
+            _ => None,
+        };
+        let span = span::of_operation(origin_in(own).as_ref().or(self.origin.as_ref()));
         let place = self.running.begin(&id).map_err(|_| Close::DUPLICATE)?;
         let operation = Operation::new(self.front.clone(), self.out.clone(), self.running.clone(), id);
         match place {
-            Some(place) => drop(self.tasks.spawn(operation.run(place, caller, graphql))),
+            Some(place) => drop(self.tasks.spawn(operation.run(place, caller, graphql).instrument(span))),
             None => operation.refuse().await,
         }
         Ok(())
@@ -151,6 +163,11 @@ impl Session {
         let _ = self.out.send(Message::Text(message.into())).await;
         Ok(())
     }
+}
+
+/// A browser can set no header on a socket, so the two stand in `connection_init`, or in an operation's `extensions`.
+fn origin_in<'a>(text: impl Fn(&str) -> Option<&'a str>) -> Option<Origin> {
+    Origin::read(text(TRACEPARENT)?, text(TRACESTATE).unwrap_or_default())
 }
 
 /// Where the keys of tokens cannot be fetched, the client comes back later; a token that is not good, it must replace.
