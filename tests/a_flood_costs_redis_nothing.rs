@@ -160,12 +160,12 @@ async fn admitted_as_soon_as_redis_would(amount: i64, lasts_ms: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_has_come_to_its_end_keeps_nobody_out() {
-    admitted_as_soon_as_redis_would(30, 5000).await;
+    Box::pin(admitted_as_soon_as_redis_would(30, 5000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_shortened_keeps_nobody_out() {
-    admitted_as_soon_as_redis_would(101, 3000).await;
+    Box::pin(admitted_as_soon_as_redis_would(101, 3000)).await;
 }
 
 /// An attempt that rolled back gives its lock back, and so does one whose key is in use.
