@@ -97,7 +97,7 @@ async fn admitted(worlds: &[World], member: &str) -> usize {
 }
 
 /// Waits until every process uses every server.
-async fn all_are_used(worlds: &[World], servers: &RedisMajority, round: usize) {
+pub(crate) async fn all_are_used(worlds: &[World], servers: &RedisMajority, round: usize) {
     for (process, world) in worlds.iter().enumerate() {
         let mut number = 0;
         wait_until("the process uses all servers", async || {

@@ -251,11 +251,14 @@ on_both!(a_mutation_on_a_socket_meets_the_cooldown, async |database: Database| {
     let paid = one.event("t").await;
     assert_eq!(paid["data"]["transfer"]["entry"]["amount"]["amount"], "-30", "{paid}");
     assert_eq!(one.next().await, json!({ "type": "complete", "id": "t" }));
-    two.subscribe("t", body["query"].as_str().unwrap(), body["variables"].clone()).await;
+    let second = transfer("bob", 30, "another-key");
+    two.subscribe("t", second["query"].as_str().unwrap(), second["variables"].clone()).await;
     let refused = two.event("t").await;
     assert_eq!((code(&refused), &refused["data"]["transfer"]), (&json!("COOLDOWN_ACTIVE"), &Value::Null), "{refused}");
-    let over_http = world.post(Some(&crate::world::token("alice")), body).await;
+    let over_http = world.post(Some(&crate::world::token("alice")), second).await;
     assert_eq!(over_http.code(), Some("COOLDOWN_ACTIVE"), "the same lock, whatever the way in");
+    let repeated = world.post(Some(&crate::world::token("alice")), body).await;
+    assert_eq!(repeated.data("/transfer/entry/id"), &paid["data"]["transfer"]["entry"]["id"], "{}", repeated.body);
     assert_eq!(world.balance("bob").await, 30);
     world.end().await;
 });

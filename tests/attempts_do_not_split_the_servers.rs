@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use crate::a_minority_of_redis_servers_may_fail::long;
+use crate::a_minority_of_redis_servers_may_fail::{all_are_used, long};
 use crate::every_store_admits_one::storm_of;
 use crate::redis_may_fail::raw_post;
 use crate::world::distance::Distance;
@@ -40,6 +40,7 @@ async fn two_gates_do_not_leave_everybody_refused() {
     .await;
     let second = first.another(|settings| settings.redis_majority_urls = there).await;
     let worlds = vec![first, second];
+    all_are_used(&worlds, &servers, 0).await;
     servers.servers[2].stop();
     for round in 0..15 {
         let answers = storm_of(RIVALS, &worlds, &format!("member {round}"), &json!({ "query": CLAIM_DAILY })).await;
