@@ -154,7 +154,8 @@ impl Cooldown {
 
     fn without_redis(&self, wish: &Wish<'_>, rule: &Rule, lock: Lock, cause: &str) -> Result<Decision, Failure> {
         metrics::counter!("largesse_cooldown_fallback_total", "action" => wish.action.to_owned()).increment(1);
-        tracing::warn!(cause, action = wish.action, without_redis = ?rule.without_redis, "Redis gave no answer in time");
+        // The keeper warns, once; one line for each attempt of an outage would be a flood of its own.
+        tracing::debug!(cause, action = wish.action, without_redis = ?rule.without_redis, "Redis gave no answer in time");
         match rule.without_redis {
             WithoutRedis::Refuse => Err(Failure::unavailable(format!("no cooldown without Redis: {cause}"))),
             WithoutRedis::UseProcess => Ok(self.in_process(wish, lock)),
