@@ -33,6 +33,9 @@ const REST: Duration = Duration::from_secs(90);
 const MEMBERS: usize = 24;
 const PAYMENTS: usize = 60;
 
+/// How many transfers of each member are acknowledged at least.
+const LEAST_EACH: usize = 2;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_exists_once_and_every_event_arrives() {
     storms_among_dying_processes(true).await;
@@ -179,7 +182,8 @@ impl Storms {
         }
         let mut acknowledged = BTreeMap::new();
         for wish in 0.. {
-            if std::time::Instant::now() >= self.until {
+            // On a slow machine the storm goes on until it has something to say.
+            if std::time::Instant::now() >= self.until && acknowledged.len() >= LEAST_EACH {
                 break;
             }
             let key = format!("{name}-{wish}");
@@ -258,7 +262,7 @@ async fn everything_arrived(url: &str, receiver: &Receiver) {
 }
 
 async fn each_exists_once(url: &str, acknowledged: &BTreeMap<String, String>) {
-    assert!(acknowledged.len() > MEMBERS, "{} transfers were acknowledged", acknowledged.len());
+    assert!(acknowledged.len() >= MEMBERS * LEAST_EACH, "{} transfers were acknowledged", acknowledged.len());
     let ids: BTreeSet<_> = acknowledged.values().collect();
     assert_eq!(ids.len(), acknowledged.len(), "each key has its own transaction");
     let count =

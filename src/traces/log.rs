@@ -12,16 +12,16 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::SPANS;
 use crate::config::{ConfigError, LogFormat, LogSettings};
 
-/// Lines on stderr, by the settings. Spans of traces are not for it, whatever the filter lets pass.
+/// Lines on stderr, by the settings. Spans are not for it, neither ours nor those of libraries, whatever the filter lets pass: to
+/// open and close them would cost each statement more than the line says.
 pub(super) fn layer<S>(settings: &LogSettings) -> Result<Box<dyn Layer<S> + Send + Sync>, ConfigError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let filter = EnvFilter::try_new(&settings.filter).map_err(|error| ConfigError::because("log.filter", &error))?;
-    let no_spans = filter_fn(|metadata| metadata.target() != SPANS).with_max_level_hint(LevelFilter::TRACE);
+    let no_spans = filter_fn(|metadata| !metadata.is_span()).with_max_level_hint(LevelFilter::TRACE);
     let (lines, json) =
         (tracing_subscriber::fmt::layer().with_writer(std::io::stderr), settings.format == LogFormat::Json);
     Ok(if json {
