@@ -2,7 +2,7 @@
 //!
 //! | file | what it is for |
 //! |---|---|
-//! | this one | the settings themselves |
+//! | this one, `cooldown`, `signals` | the settings themselves |
 //! | `defaults` | what holds where nothing is set |
 //! | `read` | the file and the environment |
 //! | `check` | which settings cannot be, and why |
@@ -11,11 +11,12 @@
 
 mod check;
 mod collector;
+mod cooldown;
 mod defaults;
 mod partner;
 mod read;
+mod signals;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,8 +30,10 @@ use crate::event::EventType;
 use crate::signature::WebhookSecret;
 pub(crate) use check::drift;
 pub use collector::CollectorUrl;
+pub use cooldown::{ActionSettings, CooldownSettings, WithoutRedis};
 pub use partner::{EndpointUrl, PartnerName};
 pub use read::variables;
+pub use signals::{LogFormat, LogSettings, MetricsSettings, TraceSettings};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -221,52 +224,6 @@ pub struct DatabaseSettings {
     pub set_local: bool,
 }
 
-/// Layer 1.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CooldownSettings {
-    /// Whether the layer is on.
-    pub enabled: bool,
-    /// What every key in Redis begins with.
-    pub prefix: String,
-    /// How long the lock lasts after a business refusal.
-    pub after_refusal_ms: u64,
-    /// The longest a Redis command may take.
-    pub command_timeout_ms: u64,
-    /// The longest connecting to Redis may take; nobody waits for it.
-    pub connect_timeout_ms: u64,
-    /// How many locks of others a process remembers at most, to refuse without asking Redis; 0 asks for each attempt.
-    pub remember: u32,
-    /// Settings per mutation, by its field name.
-    pub actions: BTreeMap<String, ActionSettings>,
-}
-
-/// The cooldown of one mutation.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ActionSettings {
-    /// The window; the schema's default if left out.
-    pub window_ms: Option<u64>,
-    /// What to do while Redis is away.
-    pub without_redis: WithoutRedis,
-    /// The argument whose value has locks of its own, such as `input.to`; the schema's default if left out, and none if
-    /// empty.
-    pub per: Option<String>,
-    /// How many attempts of a member are admitted in a minute; the schema's default if left out, and any number with 0.
-    pub most_per_minute: Option<u32>,
-}
-
-/// What a guarded mutation does while Redis is away.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WithoutRedis {
-    /// Keep cooldowns inside the process.
-    #[default]
-    UseProcess,
-    /// Answer UNAVAILABLE.
-    Refuse,
-}
-
 /// A unit of value.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -392,48 +349,6 @@ pub struct ProviderSettings {
     pub name: PartnerName,
     /// Each of them may sign, so that one can be replaced by another.
     pub secrets: Vec<WebhookSecret>,
-}
-
-/// What the log looks like.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogSettings {
-    /// One JSON object a line, or lines for people.
-    pub format: LogFormat,
-    /// What to log, in `tracing`'s filter language.
-    pub filter: String,
-    /// How many refusals of the cooldown are logged in a second, per action; the others are counted.
-    pub refusals_per_second: u32,
-}
-
-/// What Prometheus scrapes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MetricsSettings {
-    /// Where `/metrics` listens; nowhere if left out.
-    pub listen: Option<SocketAddr>,
-}
-
-/// Who is told of traces.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraceSettings {
-    /// The collector's base URL; no traces without it.
-    pub endpoint: Option<CollectorUrl>,
-    /// Which share of the traces that begin here is exported. What a caller decided stands.
-    pub sample_ratio: f64,
-    /// What the service is called there.
-    pub service_name: String,
-}
-
-/// What the log looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Pretty,
-    /// For collectors.
-    Json,
 }
 
 /// One sentence that says which setting cannot be, and why.
