@@ -331,7 +331,8 @@ fn pages_name_no_setting_that_does_not_exist() {
 type Variables = std::collections::BTreeMap<String, String>;
 
 fn exists(name: &str, settings: &Variables) -> bool {
-    let of_an_action = |name: &str| ["window_ms", "without_redis"].iter().any(|field| name.ends_with(field));
+    let of_an_action =
+        |name: &str| ["window_ms", "without_redis", "per", "most_per_minute"].iter().any(|field| name.ends_with(field));
     settings.contains_key(name)
         || settings.values().any(|setting| setting == name)
         || name.strip_prefix("cooldown.actions.").is_some_and(of_an_action)
